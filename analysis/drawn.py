@@ -63,10 +63,10 @@ def draw(name: str, table: pd.DataFrame, curve: Curve | None, ax: Axes | None) -
     groups = list(table.groupby(curve.by)) if curve.by else [("", table)]
     style = "steps-post" if curve.steps else "default"
     for value, rows in groups:
-        told = [y for y in curve.y if y in rows and rows[y].notna().to_numpy().any()]
-        for k, y in enumerate(told):
+        columns = [y for y in curve.y if y in rows and rows[y].notna().to_numpy().any()]
+        for k, y in enumerate(columns):
             named = " ".join(
-                filter(None, (f"{curve.by} {value}" if len(groups) > 1 else "", y if len(told) > 1 else ""))
+                filter(None, (f"{curve.by} {value}" if len(groups) > 1 else "", y if len(columns) > 1 else ""))
             )
             thin = {"linewidth": 0.6, "alpha": 0.5} if len(groups) > MOST else {"label": named or y}
             (line,) = axes.plot(rows[curve.x], rows[y], drawstyle=style, **thin)
@@ -87,9 +87,11 @@ def _tabled(table: pd.DataFrame, axes: Any) -> Axes:
     """Draw a table: one row as names and numbers, of several rows the first rows and columns."""
     if len(table) == 1:
         table = pd.DataFrame({"name": table.columns, "value": table.iloc[0].tolist()})
-    shown = table.iloc[: 2 * ROWS, :ROWS]
-    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v)[:40] for v in row] for row in shown.to_numpy(dtype=object)]
+    excerpt = table.iloc[: 2 * ROWS, :ROWS]
+    cells = [
+        [f"{v:.4g}" if isinstance(v, float) else str(v)[:40] for v in row] for row in excerpt.to_numpy(dtype=object)
+    ]
     axes.set_axis_off()
     if cells:
-        axes.table(cellText=cells, colLabels=[str(c) for c in shown.columns], loc="center", edges="horizontal")
+        axes.table(cellText=cells, colLabels=[str(c) for c in excerpt.columns], loc="center", edges="horizontal")
     return axes

@@ -73,9 +73,9 @@ def commit() -> str | None:
     if git is None:
         return _installed()
     asked = (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-    told: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 20}
+    options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 20}
     try:
-        head, changed = (subprocess.run([git, "-C", str(root), *words], **told).stdout for words in asked)
+        head, changed = (subprocess.run([git, "-C", str(root), *words], **options).stdout for words in asked)
     except (OSError, subprocess.SubprocessError):
         return None
     return head.strip() + (", changed since" if changed.strip() else "")
@@ -85,7 +85,7 @@ def _installed() -> str | None:
     """Return the commit recorded by an installation from a repository (PEP 610)."""
     try:
         noted = metadata.distribution("rnn-stability").read_text("direct_url.json")
-        found = (json.loads(noted or "{}").get("vcs_info") or {}).get("commit_id")
+        commit_id = (json.loads(noted or "{}").get("vcs_info") or {}).get("commit_id")
     except (metadata.PackageNotFoundError, ValueError, AttributeError):
         return None
-    return found if isinstance(found, str) else None
+    return commit_id if isinstance(commit_id, str) else None

@@ -163,8 +163,8 @@ def check_real_sequences(x: Any) -> Tensor:
     torch.Size([2, 3, 1])
     """
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise ConfigurationError(f"x must be a real floating-point tensor (batch, time, features), got {got}")
+        received = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise ConfigurationError(f"x must be a real floating-point tensor (batch, time, features), got {received}")
     check_dense("x", x)
     if x.dim() != 3 or 0 in x.shape:
         raise DimensionError("x", "(batch, time, features)", tuple(x.shape), "no axis may be empty")
@@ -218,8 +218,8 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
     if isinstance(unmasked("y", y), np.ndarray) and y.dtype.kind in "iu":
         y = torch.tensor(y.astype(np.int64), device=device)
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        got = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise ConfigurationError(f"y must be an integer tensor of class labels (batch,), got {got}")
+        received = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise ConfigurationError(f"y must be an integer tensor of class labels (batch,), got {received}")
     check_dense("y", y)
     if tuple(y.shape) != (batch,):
         raise DimensionError("y", (batch,), tuple(y.shape), "one label per sequence of x")
@@ -280,8 +280,10 @@ def logits_of(model: nn.Module, x: Tensor, y: Tensor | None = None) -> Tensor:
     """
     logits = two_logits(model(x), len(x))
     if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x) or logits.shape[1] < 2:
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise DimensionError("the model's output", f"({len(x)}, classes >= 2)", got, "one row of logits per sequence")
+        received = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise DimensionError(
+            "the model's output", f"({len(x)}, classes >= 2)", received, "one row of logits per sequence"
+        )
     if not torch.isfinite(logits).all():
         raise NonFiniteError("the model's output (logits)", "the model diverges on this input")
     if y is not None and len(y) and not 0 <= int(y.min()) <= int(y.max()) < logits.shape[1]:

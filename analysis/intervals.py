@@ -79,10 +79,10 @@ def over_seeds(
     """
     confidence, n = check_confidence(confidence), len(values)
     if not n:
-        raise ConfigurationError("no figures to sum up: no training finished an epoch")
-    found = np.asarray(values, dtype=np.float64)
-    mean, ends = float(found.mean()), (float(found.min()), float(found.max()))
+        raise ConfigurationError("expected at least one training with a finished epoch, got none")
+    array = np.asarray(values, dtype=np.float64)
+    mean, extremes = float(array.mean()), (float(array.min()), float(array.max()))
     if n == 1:
-        return Spread(mean, *ends, None, None, n, confidence)
-    half = student_half_width(float(found.std(ddof=1)) / math.sqrt(n), n, confidence)
-    return Spread(mean, *ends, max(mean - half, within[0]), min(mean + half, within[1]), n, confidence)
+        return Spread(mean, *extremes, None, None, n, confidence)
+    half = student_half_width(float(array.std(ddof=1)) / math.sqrt(n), n, confidence)
+    return Spread(mean, *extremes, max(mean - half, within[0]), min(mean + half, within[1]), n, confidence)

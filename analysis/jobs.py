@@ -96,16 +96,16 @@ def cluster(workers: int = 1, scheduler: str | None = None, client: Any = None) 
                 )  # fmt: skip
                 stack.enter_context(local)
             where = scheduler or local
-            made = stack.enter_context(Client(where, timeout=CONNECT_SECONDS, set_as_default=False))
+            connection = stack.enter_context(Client(where, timeout=CONNECT_SECONDS, set_as_default=False))
         except Exception as error:
             here = "no workers start on this machine (--processes 1 or --workers 1 needs none)"
             what = here if scheduler is None else f"no Dask scheduler at {scheduler}"
             raise ConfigurationError(f"{what}: {error_text(error)}") from error
         try:
-            made.wait_for_workers(1, timeout=CONNECT_SECONDS)
+            connection.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
             raise ConfigurationError("the scheduler has no workers: start some with dask worker ADDRESS") from error
-        yield made
+        yield connection
 
 
 def dask_setup(worker: Any) -> None:

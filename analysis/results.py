@@ -101,16 +101,16 @@ class Record:
 
     def _line(self) -> str:
         named = [f for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
-        said = (f"{f.name} {_briefly(getattr(self, f.name))}" for f in named)
-        return f"<{type(self).__name__}: {', '.join(said)}>"
+        fields_text = (f"{f.name} {_briefly(getattr(self, f.name))}" for f in named)
+        return f"<{type(self).__name__}: {', '.join(fields_text)}>"
 
     def _repr_html_(self) -> str:
         """Return the table that Jupyter shows: the first rows of ``frame()``, with escaped texts."""
         table = self.frame()
         more = len(table) - ROWS
         shown = table.head(ROWS).to_html(index=False, border=0, escape=True)
-        left = f"<p>and {more} more rows in .frame()</p>" if more > 0 else ""
-        return f"<div><p>{html.escape(type(self).__name__)}</p>{shown}{left}</div>"
+        remainder = f"<p>and {more} more rows in .frame()</p>" if more > 0 else ""
+        return f"<div><p>{html.escape(type(self).__name__)}</p>{shown}{remainder}</div>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields in JSON types."""

@@ -56,7 +56,7 @@ def read_csv(path: str | Path, columns: Sequence[str]) -> pd.DataFrame:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileFormatError(f"cannot read {path}: {error}") from error
     if header != list(columns) or any(len(row) != len(columns) for row in rows):
-        raise FileFormatError(f"{path} must have the columns {','.join(columns)} in every line")
+        raise FileFormatError(f"every line of {path} must have the columns {','.join(columns)}")
     values = list(zip(*rows)) or [()] * len(columns)
     return pd.DataFrame({name: _parse(column) for name, column in zip(columns, values)}, columns=list(columns))
 

@@ -37,8 +37,8 @@ def threads_fitting(model: nn.Module) -> Iterator[None]:
         ...     torch.get_num_threads()
         1
     """
-    made = [p for p in model.parameters() if not hasattr(p, "materialize")]  # lazy ones have no size yet
-    small = all(p.numel() <= _SHARED and p.device.type == "cpu" for p in made)
+    parameters = [p for p in model.parameters() if not hasattr(p, "materialize")]  # lazy ones have no size yet
+    small = all(p.numel() <= _SHARED and p.device.type == "cpu" for p in parameters)
     with _torch_on(1 if small else torch.get_num_threads()):
         yield
 

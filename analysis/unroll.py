@@ -112,13 +112,13 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
     if is_foreign_cell(module):
         return foreign_layer(module)
     if isinstance(module, nn.RNNBase) and (module.bidirectional or module.proj_size):
-        raise UnsupportedError("two directions or a projection: such a network is no map from one state to the next")
+        raise UnsupportedError("a bidirectional or projected network has no single map from one state to the next")
     if isinstance(module, (nn.LSTM, nn.GRU)):
         gates = LSTM if isinstance(module, nn.LSTM) else GRU
         layer = _bare(gates, module, num_layers=module.num_layers)
-        own: nn.Module = layer.rnn
-        for name, _ in list(own.named_parameters()):
-            _lend(own, name, getattr(module, name, None), shared)
+        rnn: nn.Module = layer.rnn
+        for name, _ in list(rnn.named_parameters()):
+            _lend(rnn, name, getattr(module, name, None), shared)
         return layer
     if isinstance(module, nn.RNNCell) or (isinstance(module, nn.RNN) and module.num_layers == 1):
         end = "" if isinstance(module, nn.RNNCell) else "_l0"
@@ -129,7 +129,7 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
         _lend(layer, "weight_hh", getattr(module, f"weight_hh{end}"), shared)
         return layer
     raise UnsupportedError(
-        f"{type(module).__name__} is no recurrent layer known here: teach it with stability.models.register_cell"
+        f"{type(module).__name__} is no known recurrent layer: register it with stability.models.register_cell"
     )
 
 
@@ -171,18 +171,18 @@ def only_layer(model: nn.Module, part: str | None = None) -> RecurrentLayer:
 
 
 def _named(model: nn.Module, part: str | None) -> tuple[str, nn.Module]:
-    found = recurrent_layers(model)
-    names = ", ".join(name for name, _ in found) or "none"
+    layers = recurrent_layers(model)
+    names = ", ".join(name for name, _ in layers) or "none"
     if part is not None:
-        if part not in dict(found):
+        if part not in dict(layers):
             raise ConfigurationError(f"{type(model).__name__} has no recurrent layer {part!r}; it has {names}")
-        return part, dict(found)[part]
-    if len(found) != 1:
-        one = f"; name one with part={found[0][0]!r} in Python" if found else ""
+        return part, dict(layers)[part]
+    if len(layers) != 1:
+        one = f"; name one with part={layers[0][0]!r} in Python" if layers else ""
         raise UnsupportedError(
-            f"{type(model).__name__} must hold one recurrent layer, found {len(found)}: {names}{one}"
+            f"{type(model).__name__} must have exactly one recurrent layer, it has {len(layers)}: {names}{one}"
         )
-    return found[0]
+    return layers[0]
 
 
 def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[RecurrentLayer, Any, list[Tensor], Any]:
@@ -288,8 +288,8 @@ def layer_inputs(model: nn.Module, x: Any, part: str | None = None) -> Any:
     u = seen[0] if len(seen) == 1 else None
     if isinstance(u, PackedSequence):
         u, lengths = pad_packed_sequence(u, batch_first=True)
-        own = torch.minimum(torch.arange(u.shape[1]), lengths[:, None] - 1).to(u.device)
-        u = u.gather(1, own[:, :, None].expand_as(u))
+        indices = torch.minimum(torch.arange(u.shape[1]), lengths[:, None] - 1).to(u.device)
+        u = u.gather(1, indices[:, :, None].expand_as(u))
     elif isinstance(u, Tensor) and u.dim() == 3 and not getattr(module, "batch_first", True):
         u = u.transpose(0, 1)
     if not isinstance(u, Tensor) or u.dim() != 3:
@@ -348,8 +348,8 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
     batch, n = flat.shape
     with torch.enable_grad():
         repeated = flat.repeat_interleave(n, dim=0).requires_grad_()
-        after = layer.transition(drive.repeat_interleave(n, dim=0), shaped_state(repeated, state), prepared)
-        image = flat_state(after)
+        next_state = layer.transition(drive.repeat_interleave(n, dim=0), shaped_state(repeated, state), prepared)
+        image = flat_state(next_state)
         rows = torch.eye(n, dtype=image.dtype, device=image.device).repeat(batch, 1)
         (jacobian,) = torch.autograd.grad(image, repeated, rows)
     following = shaped_state(image.detach()[::n], state)
@@ -378,8 +378,8 @@ def push_frame(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any, 
         repeated = flat.repeat_interleave(k, dim=0)
         if not repeated.requires_grad:
             repeated.requires_grad_()
-        after = layer.transition(drive.repeat_interleave(k, dim=0), shaped_state(repeated, state), prepared)
-        image = flat_state(after)
+        next_state = layer.transition(drive.repeat_interleave(k, dim=0), shaped_state(repeated, state), prepared)
+        image = flat_state(next_state)
         start = torch.zeros_like(image, requires_grad=True)
         (back,) = torch.autograd.grad(image, repeated, start, create_graph=True)
         rows = frame.mT.reshape(batch * k, n)

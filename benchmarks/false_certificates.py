@@ -127,7 +127,7 @@ def solver_says(system: LureSystem) -> bool:
 
 
 def peers(count: int, rng: Rng) -> Counter:
-    """Systems with a destabilising slope matrix: how often does the solver's status say stable?"""
+    """Systems with a destabilizing slope matrix: how often the status of a solver says stable."""
     tally: Counter = Counter()
     while tally["unstable systems"] < count:
         system = random_system(rng)

@@ -39,7 +39,7 @@ PEERS = TORCH if geotorch is None else (*TORCH, "geotorch")
 
 
 class FullLayer(OrthogonalLayer):
-    """The same cell with W from elsewhere: free, or by another parametrisation of ``square.weight``."""
+    """The same cell with W from elsewhere: free, or by another parametrization of ``square.weight``."""
 
     def __init__(self, n: int, kind: str) -> None:
         super().__init__(1, n, activation="leaky_relu")
@@ -69,7 +69,7 @@ def ratio(times: dict[str, list[float]], name: str, base: str) -> float:
 
 
 def layers(options: Namespace) -> Rows:
-    """Compare with an unconstrained RNN and with other orthogonal parametrisations."""
+    """Compare with an unconstrained RNN and with other orthogonal parametrizations."""
     for n, batch in ((n, batch) for n in options.sizes for batch in options.batches):
         torch.manual_seed(0)
         x = torch.randn(batch, options.steps, 1)

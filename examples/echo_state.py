@@ -1,12 +1,12 @@
-"""A reservoir with a proof: random recurrent weights that are never trained, and a read-out solved in one go.
+"""Echo state network with a stability proof: fixed random recurrent weights, and a read-out by least squares.
 
-Make, solve, certify::
+Train the read-out and certify the reservoir::
 
     python examples/echo_state.py runs/echo
     stability certify runs/echo/reservoir.safetensors
 
 The task is to recall the input of some steps ago. The recurrence is an orthogonal matrix times 0.97, which makes the
-echo state property a theorem: two reservoirs under the same input come together, whatever they began with. The read-out
+echo state property a theorem: two reservoirs under the same input come together from any initial states. The read-out
 is least squares by QR (``stability.models.lstsq``), block by block.
 """
 
@@ -25,13 +25,13 @@ DELAYS = (1, 5, 10, 20)
 
 
 def recall(n: int = 40, steps: int = 200, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """White noise, and at every step what it was so many steps ago."""
+    """Return white noise and, as targets, its values some steps ago."""
     x = torch.rand(n, steps, 1, generator=torch.Generator().manual_seed(seed)) - 0.5
     return x, torch.cat([torch.nn.functional.pad(x, (0, 0, d, 0))[:, :steps] for d in DELAYS], dim=-1)
 
 
 def main(folder: Path) -> None:
-    """Solve the read-out, and say what is proved of the reservoir."""
+    """Train the read-out and certify the reservoir."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     x, y = recall()

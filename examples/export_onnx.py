@@ -1,6 +1,6 @@
-"""Export the network of ``train_plain_torch.py`` to ONNX: nothing of this toolkit is imported here.
+"""Export the network of ``train_plain_torch.py`` to ONNX, without this toolkit.
 
-Then certify the export, as it is::
+Train, export and certify::
 
     python examples/train_plain_torch.py runs/plain
     python examples/export_onnx.py runs/plain
@@ -21,7 +21,7 @@ from train_plain_torch import Smoother
 
 
 def main(folder: Path) -> None:
-    """Read the weights in ``folder``, write the ONNX file beside them."""
+    """Read the weights in ``folder`` and write the ONNX file beside them."""
     torch.set_num_threads(1)
     model = Smoother().eval()
     model.load_state_dict(torch.load(folder / "rnn.pt", weights_only=True))

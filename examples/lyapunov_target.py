@@ -1,14 +1,13 @@
-"""Train towards a largest Lyapunov exponent: how fast a network forgets is a number that a gradient reaches.
+"""Train networks towards a given largest Lyapunov exponent.
 
-Train three times, measure; then ask what is proved::
+Train three networks and measure their exponents, then certify them::
 
     python examples/lyapunov_target.py runs/exponents
     stability report runs/exponents/plain runs/exponents/forgets runs/exponents/edge
 
-The exponent is the mean rate at which neighbouring states separate: below zero they meet, at zero they keep their
-distance. It is differentiable through the QR factorisation behind it, so that training can hold it where it is wanted,
-at some cost in accuracy. A certificate is about all trajectories, and a stronger statement than
-any exponent.
+The exponent is the mean rate at which neighboring states separate. Below zero they approach each other; at zero they
+keep their distance. The exponent is differentiable through a QR factorization, so training can hold it at a target, at
+some cost in accuracy. A certificate is stronger: it is about all trajectories.
 """
 
 from __future__ import annotations

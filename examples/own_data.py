@@ -1,6 +1,6 @@
-"""Examine a network and data of your own: a GRU classifier in plain PyTorch, trained on sequences of a made-up sensor.
+"""Examine a network and data of your own: a GRU classifier in plain PyTorch on simulated sensor data.
 
-The network is trained here and the data are saved as the file that the command line takes::
+The script trains the network and saves the data for the command line::
 
     python examples/own_data.py runs/sensor
     cd runs/sensor && stability report own_data:load --data sensor.npz
@@ -38,7 +38,7 @@ class Sensor(nn.Module):
 
 
 def record(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy oscillations: ``x (n, 30, 3)`` in the sensor's own unit, ``y (n,)`` how fast they are."""
+    """Return noisy oscillations ``x (n, 30, 3)`` in the sensor's unit, and their class of frequency ``y (n,)``."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, len(CLASSES), n)
     angle = 0.3 * y[:, None] * np.arange(30) + rng.uniform(0, 2 * np.pi, (n, 1))
@@ -47,14 +47,14 @@ def record(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def load() -> nn.Module:
-    """What the command line calls: the trained network."""
+    """Return the trained network; the command line calls this."""
     model = Sensor()
     model.load_state_dict(torch.load(WEIGHTS, weights_only=True))
     return model
 
 
 def main(folder: Path) -> None:
-    """Train, save, and look at the network from Python."""
+    """Train and save the network, and measure it from Python."""
     from stability import certify
     from stability.analysis import attack_sweep, noise_sweep, norm_drift, task_from_arrays
 
@@ -63,12 +63,12 @@ def main(folder: Path) -> None:
     np.savez(folder / "sensor.npz", x=x, y=y, x_test=x_test, y_test=y_test, classes=np.array(CLASSES))
     torch.manual_seed(0)
     model, task = Sensor(), task_from_arrays(x, y, x_test=x_test, y_test=y_test, classes=CLASSES)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(40):
         loss = task.loss(model(task.train[0]), task.train[1])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     torch.save(model.state_dict(), folder / WEIGHTS)
     shutil.copyfile(__file__, folder / "own_data.py")
     x_held, y_held = (part[:40] for part in task.test)

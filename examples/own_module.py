@@ -1,4 +1,4 @@
-"""Certify a class of your own, here one that multiplies rows from the right: five lines say what it is.
+"""Certify a module class of your own through an adapter that states its equations.
 
 Run it with ``python examples/own_module.py``.
 """
@@ -23,7 +23,7 @@ class RowRNN(nn.Module):
         self.W = nn.Parameter(0.15 * torch.randn(hidden, hidden))
 
     def step(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """Input ``(batch, inputs)`` and state ``(batch, hidden)`` to the next state."""
+        """Return the next state for an input ``(batch, inputs)`` and a state ``(batch, hidden)``."""
         return h + self.eps * (h @ self.A + torch.tanh(h @ self.W + self.encoder(x)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -36,7 +36,7 @@ class RowRNN(nn.Module):
 
 @register_adapter(RowRNN, step=RowRNN.step)  # certify runs the step beside the system
 def row_rnn(m: RowRNN) -> DrivenSystem:
-    """The map that ``forward`` runs: its matrices transposed, its continuous part discretised as it does it."""
+    """Return the map of ``forward``: transposed matrices, and its continuous part under Euler's rule."""
     flow = LureSystem.recurrent(from_rows(m.A), from_rows(m.W))
     return DrivenSystem(flow.euler(m.eps), "tanh", as_array(m.encoder.weight), as_array(m.encoder.bias))
 

@@ -1,6 +1,6 @@
-"""Robust by construction: a classifier whose decisions no small change of its input can turn, and an observer likewise.
+"""Train a classifier and an observer of bounded gain, and compare certified with attacked accuracy.
 
-Train, certify, attack; then look at the proof::
+Train, certify and attack, then verify the proof::
 
     python examples/robust_by_construction.py runs/robust
     stability certify runs/robust/bounded_gain -o runs/robust/certificate.json
@@ -10,8 +10,8 @@ A ``BoundedGainRNN`` moves its state by no more than its gain times the l2 norm 
 every value of its parameters, so the margin of a decision is a certified radius. An Elman RNN of the same size is
 trained beside it, and attacked as well.
 
-The second part estimates the state of a damped pendulum from noisy measurements of its angle. What disturbs the
-measurements disturbs the estimate by no more than the proved gain says. ``observer.svg`` shows the states, their
+The second part estimates the state of a damped pendulum from noisy measurements of its angle. A disturbance of the
+measurements moves the estimate by at most the proven gain times its size. ``observer.svg`` shows the states, their
 estimates, and those under the disturbance; ``observer.csv`` holds them.
 """
 
@@ -34,7 +34,7 @@ RADIUS = 0.5
 
 
 def classify(folder: Path) -> None:
-    """Digits: clean, attacked and certified accuracy of both networks."""
+    """Measure clean, attacked and certified accuracy of both networks on digits."""
     task = make_task("digits", limit=1500, test_limit=200)
     x, y = task.test
     options = {"epochs": 8, "batch_size": 50, "lr": 5e-3, "schedule": "cosine", "warm_up": 0.3, "overwrite": True}
@@ -52,7 +52,7 @@ def classify(folder: Path) -> None:
 
 
 def pendulum(steps: int, pushes: Tensor) -> Tensor:
-    """Angle and speed ``(batch, steps, 2)`` of damped pendulums that are pushed by a torque ``(batch, steps)``."""
+    """Return angle and speed ``(batch, steps, 2)`` of damped pendulums under a torque ``(batch, steps)``."""
     angle, speed = torch.zeros(len(pushes)), torch.zeros(len(pushes))
     states = []
     for push in pushes.unbind(1)[:steps]:
@@ -63,7 +63,7 @@ def pendulum(steps: int, pushes: Tensor) -> Tensor:
 
 
 def observe(folder: Path) -> None:
-    """An observer of bounded gain on simulated pendulums, its disturbance gain measured against the proved one."""
+    """Train an observer of bounded gain on simulated pendulums; compare its measured gain with the proven one."""
     generator = torch.Generator().manual_seed(0)
     pushes = torch.randn(64, 12, generator=generator).repeat_interleave(10, 1)
     states = pendulum(120, pushes)
@@ -97,7 +97,7 @@ def observe(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Both parts."""
+    """Run both parts."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     classify(folder)

@@ -1,4 +1,4 @@
-"""Train a tanh RNN with plain PyTorch and save its weights: nothing of this toolkit is imported here.
+"""Train a tanh RNN with plain PyTorch, without this toolkit, and save its weights.
 
 Train, certify, verify::
 
@@ -6,8 +6,8 @@ Train, certify, verify::
     stability certify runs/plain/rnn.pt --cell rnn_tanh -o runs/plain/certificate.json
     stability verify runs/plain/certificate.json
 
-The task: the running mean of a noisy signal. After every step of the optimiser the recurrent matrix is scaled back
-to a norm of 0.95, so that the network contracts; without that line it usually does not, and the answer is different.
+The task: the running mean of a noisy signal. After every step of the optimizer the recurrent matrix is scaled back
+to a norm of 0.95, so the network contracts. Without this scaling it usually does not.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Smoother(nn.Module):
 
 
 def main(folder: Path) -> None:
-    """Train and save."""
+    """Train the network and save its weights."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Smoother()
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(301):
         x = torch.randn(64, 30, 1) + torch.randn(64, 1, 1)
         mean = x.cumsum(1) / torch.arange(1, 31).view(1, 30, 1)
         loss = nn.functional.mse_loss(model(x), mean)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         with torch.no_grad():
             W = model.rnn.weight_hh_l0
             W.mul_((0.95 / torch.linalg.matrix_norm(W, 2)).clamp(max=1.0))

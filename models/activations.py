@@ -53,7 +53,7 @@ def layer_activation(name: Any, size: int) -> str:
     """
     name = as_choice("activation", name, LAYER_ACTIVATIONS, GAIN)
     if name not in CHANNELWISE and size % 2:
-        raise ConfigurationError(f"{name} acts on pairs: hidden_size must be even, got {size}")
+        raise ConfigurationError(f"{name} acts on pairs of units: hidden_size must be even, got {size}")
     return name
 
 

@@ -182,11 +182,11 @@ class ChannelMap:
         return x @ system.A.T + w @ system.B.T + u @ self.F.T + self.offset
 
 
-def _coefficients(values: Sequence[Affine], wide: Sequence[Sized]) -> Array:
+def _coefficients(values: Sequence[Affine], vectors: Sequence[Sized]) -> Array:
     """Return the coefficients of variables in values, ``(entries of the values, entries of the variables)``."""
-    if not values or not wide:
-        return np.zeros((sum(v.size for v in values), sum(size for _, size in wide)))
-    return np.block([[v.terms.get(name, np.zeros((v.size, size))) for name, size in wide] for v in values])
+    if not values or not vectors:
+        return np.zeros((sum(v.size for v in values), sum(size for _, size in vectors)))
+    return np.block([[v.terms.get(name, np.zeros((v.size, size))) for name, size in vectors] for v in values])
 
 
 def _offsets(values: Sequence[Affine]) -> Array:

@@ -117,7 +117,7 @@ class BoundedGainRNN(RecurrentLayer):
         self.activation = as_choice("activation", activation, (*PAIRS, *TORCH_ACTIVATIONS))
         n, p = self.hidden_size, self.input_size
         if n % 2 and activation in PAIRS:
-            raise ConfigurationError(f"{activation} acts on pairs: hidden_size must be even, got {n}")
+            raise ConfigurationError(f"{activation} acts on pairs of units: hidden_size must be even, got {n}")
         self.start = as_choice("start", start, STARTS)
         self.U = nn.Parameter(random_reflections(n + p, n))
         if start == "delay_line":
@@ -141,8 +141,8 @@ class BoundedGainRNN(RecurrentLayer):
     def weights(self, double: bool = False) -> tuple[Tensor, Tensor]:
         """Return ``rho K_h (n, n)`` and ``g K_x (n, p)``, the weights of states and inputs."""
         if self.activation not in PAIRS:
-            made = self.sloped(double)
-            return made.W, made.V
+            weights = self.sloped(double)
+            return weights.W, weights.V
         K, n = self.frame(double), self.hidden_size
         W = K[:, :n] if self.rate is None else self.rate * K[:, :n]
         return W, K[:, n:] if self.gain == 1.0 else self.gain * K[:, n:]
@@ -150,8 +150,8 @@ class BoundedGainRNN(RecurrentLayer):
     def sloped(self, double: bool = False) -> SlopedGain:
         """Return weights and proof for an activation with slopes; ``double``: from exact float64 copies."""
         U, S, scales = ((v.double() if double else v) for v in (self.U, self.storage, self.scales))
-        kept, slope = (1.0 - MARGIN) * (self.rate or 1.0), lookup(self.activation).slope[1]
-        sizes: dict[str, float] = {"gain": (1.0 - MARGIN) * self.gain, "rate": kept, "slope": slope, "room": MARGIN}
+        rate, slope = (1.0 - MARGIN) * (self.rate or 1.0), lookup(self.activation).slope[1]
+        sizes: dict[str, float] = {"gain": (1.0 - MARGIN) * self.gain, "rate": rate, "slope": slope, "room": MARGIN}
         return sloped_gain(reflected_frame(S), reflected_frame(U), scales, **sizes)
 
     @property
@@ -163,8 +163,8 @@ class BoundedGainRNN(RecurrentLayer):
     def prescribed_sequence_gain(self) -> float:
         r"""Return :math:`g / \sqrt{1 - \rho^2}`, the storage's gain too; without a rate :math:`\rho = 1 - \delta`."""
         rho = 1.0 if self.rate is None else self.rate
-        kept = (1.0 - MARGIN) * rho
-        return self.gain / math.sqrt((1.0 - kept) * (1.0 + kept))
+        contraction = (1.0 - MARGIN) * rho
+        return self.gain / math.sqrt((1.0 - contraction) * (1.0 + contraction))
 
     def prepare(self) -> tuple[Tensor, Tensor]:
         """Return ``rho K_h`` and ``g K_x``."""
@@ -262,11 +262,11 @@ class BoundedGainRNN(RecurrentLayer):
             >>> [round(config["gain"], 3) for config in BoundedGainRNN.stack_configs([2, 8, 8], 8, gain=0.5)]
             [0.436, 0.436, 0.5]
         """
-        below = BELOW if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
-        kept = (1.0 - MARGIN) * below
-        own = {"gain": math.sqrt((1.0 - kept) * (1.0 + kept)) * (1.0 - 1e-12), "rate": below}
-        made = [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]
-        return [{**config, **own} for config in made[:-1]] + [{**made[-1], "gain": gain, "rate": rate}]
+        bound = BELOW if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
+        contraction = (1.0 - MARGIN) * bound
+        common = {"gain": math.sqrt((1.0 - contraction) * (1.0 + contraction)) * (1.0 - 1e-12), "rate": bound}
+        configs = [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]
+        return [{**config, **common} for config in configs[:-1]] + [{**configs[-1], "gain": gain, "rate": rate}]
 
     def driven(self, continuous: bool = False) -> PairwiseSystem | DrivenSystem:
         """Return the map, with weights realized in float64 from exact copies of the parameters.
@@ -292,9 +292,9 @@ class BoundedGainRNN(RecurrentLayer):
         if self.activation in PAIRS:
             return None
         with torch.no_grad():
-            made = self.sloped(double=True)
-        kept = (1.0 - MARGIN) * (self.rate or 1.0)
-        return {"P": to_numpy(made.P), "L": to_numpy(made.L), "rate": kept * (1.0 + 1e-9)}
+            weights = self.sloped(double=True)
+        contraction = (1.0 - MARGIN) * (self.rate or 1.0)
+        return {"P": to_numpy(weights.P), "L": to_numpy(weights.L), "rate": contraction * (1.0 + 1e-9)}
 
     def carried_gain(self, output: Any = None) -> Gain | None:
         """Return the gain of an activation with slopes, proved by construction.
@@ -310,9 +310,9 @@ class BoundedGainRNN(RecurrentLayer):
             >>> 0.49 < layer.carried_gain().value <= 0.5
             True
         """
-        subject, own = self.driven(), self.witness()
-        if not isinstance(subject, DrivenSystem) or own is None:
+        subject, proof = self.driven(), self.witness()
+        if not isinstance(subject, DrivenSystem) or proof is None:
             return None
         with torch.no_grad():
             gain = float(self.sloped(double=True).gain)
-        return carried_gain(subject, own["P"], own["L"], gain, output=output)
+        return carried_gain(subject, proof["P"], proof["L"], gain, output=output)

@@ -45,11 +45,11 @@ class Cell:
         return StepLayer(self.step, *sizes, held=module, initial=self.initial, matrices=self.matrices)
 
     def _size(self, module: nn.Module, which: str) -> int:
-        said = getattr(self, which)
-        value = getattr(module, said, None) if isinstance(said, str) else said(module) if callable(said) else said
-        if isinstance(said, str) and value is None:
+        size = getattr(self, which)
+        value = getattr(module, size, None) if isinstance(size, str) else size(module) if callable(size) else size
+        if isinstance(size, str) and value is None:
             raise ConfigurationError(
-                f"a {type(module).__name__} has no attribute {said!r}: say register_cell({self.kind.__name__}, "
+                f"a {type(module).__name__} has no attribute {size!r}: use register_cell({self.kind.__name__}, "
                 f"{which}=...), a name, a number or a function of the module"
             )
         return positive_int(f"{which} of {type(module).__name__}", value)
@@ -109,12 +109,12 @@ def register_cell(
         (1, 5)
     """
     if not isinstance(kind, type) or not issubclass(kind, nn.Module):
-        raise ConfigurationError(f"register_cell needs a class of torch.nn.Module, got {kind!r}")
+        raise ConfigurationError(f"register_cell needs a subclass of torch.nn.Module, got a {type(kind).__name__}")
     method = step if isinstance(step, str) else ""
     if not callable(step) and not callable(getattr(kind, method, None)):
-        raise ConfigurationError(f"{kind.__qualname__} has no method {step!r}: say step=, a function (module, x, h)")
+        raise ConfigurationError(f"{kind.__qualname__} has no method {step!r}: pass step=, a function (module, x, h)")
     if kind in CELLS and not replace:
-        raise ConfigurationError(f"{kind.__qualname__} is a registered cell already: say replace=True to replace it")
+        raise ConfigurationError(f"{kind.__qualname__} is already registered: use replace=True to replace it")
     run = step if callable(step) else lambda module, x, h: getattr(module, method)(x, h)
     CELLS[kind] = Cell(kind, run, method, input_size, hidden_size, initial, matrices)
     return kind

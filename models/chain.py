@@ -71,25 +71,25 @@ def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
         (2, 'relu', 'mean')
     """
     calls = _calls(module, path)
-    places = [call.path for call in calls]
-    if places.count(path) != 1 or len(set(places)) != len(places) or places[-1:] == [path]:
-        raise UnsupportedError(f"its layers are called in the order {', '.join(places)}")
-    layers, reduction, at = list[Any](), None, places.index(path)
-    for k, (call, after) in enumerate(pairwise(calls)):
-        between, pooled = _between(call, after, may_pool=k >= at and reduction is None)
+    paths = [call.path for call in calls]
+    if paths.count(path) != 1 or len(set(paths)) != len(paths) or paths[-1:] == [path]:
+        raise UnsupportedError(f"its layers are called in the order {', '.join(paths)}")
+    layers, reduction, at = list[Any](), None, paths.index(path)
+    for k, (call, reader) in enumerate(pairwise(calls)):
+        between, pooled = _between(call, reader, may_pool=k >= at and reduction is None)
         if k == at and between != "identity":
-            raise UnsupportedError(f"{after.path} reads {between} of what {path} gives")
+            raise UnsupportedError(f"{reader.path} reads {between} of what {path} gives")
         if pooled == "mean" and k + 2 < len(calls):
-            raise UnsupportedError(f"{after.path} reads a mean over the steps, and another layer reads {after.path}")
+            raise UnsupportedError(f"{reader.path} reads a mean over the steps, and another layer reads {reader.path}")
         if k == at:
             layers += subject.layers if isinstance(subject, LayerStack) else [subject]
         else:
             layers.append(_static(module.get_submodule(call.path), between, call.path))
         reduction = pooled or reduction
     network = LayerStack(layers, name="layers") if len(layers) > 1 else layers[0]
-    head = module.get_submodule(places[-1])
-    weight = as_array(head.weight, f"{places[-1]}.weight")
-    bias = None if head.bias is None else as_array(head.bias, f"{places[-1]}.bias")
+    head = module.get_submodule(paths[-1])
+    weight = as_array(head.weight, f"{paths[-1]}.weight")
+    bias = None if head.bias is None else as_array(head.bias, f"{paths[-1]}.bias")
     return [
         Classifier(network, *two_rows(weight, bias), each)
         for each in (REDUCTIONS if reduction is None else (reduction,))
@@ -98,15 +98,15 @@ def chain(module: nn.Module, path: str, subject: Any) -> list[Classifier]:
 
 def _calls(module: nn.Module, path: str) -> list[_Call]:
     """Return the calls of ``nn.Linear`` and of the recurrent part in order, on random float64 sequences."""
-    runs, found = twin(module).to(device="cpu", dtype=torch.float64).eval(), list[_Call]()
+    runs, calls = twin(module).to(device="cpu", dtype=torch.float64).eval(), list[_Call]()
     inside = {id(part) for part in runs.get_submodule(path).modules()}
 
     def heard(name: str) -> Any:
         def hear(part: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             out = out[0] if isinstance(out, tuple) and out else out
             if not (args and isinstance(args[0], Tensor) and isinstance(out, Tensor)):
-                raise UnsupportedError(f"{name} is not called with one tensor")
-            found.append(_Call(name, args[0].detach(), out.detach()))
+                raise UnsupportedError(f"{name} must be called with one tensor")
+            calls.append(_Call(name, args[0].detach(), out.detach()))
 
         return hear
 
@@ -129,7 +129,7 @@ def _calls(module: nn.Module, path: str) -> list[_Call]:
         raise UnsupportedError(
             f"it does not take sequences {tuple(x.shape)} in float64: {type(error).__name__}: {line}"
         ) from error
-    return found
+    return calls
 
 
 def _features(runs: nn.Module, path: str, watched: dict[str, nn.Module]) -> int:
@@ -138,7 +138,7 @@ def _features(runs: nn.Module, path: str, watched: dict[str, nn.Module]) -> int:
     part = watched[names[0]]
     size = part.in_features if isinstance(part, nn.Linear) else getattr(watched[path], "input_size", None)
     if not isinstance(size, int):
-        raise UnsupportedError(f"how many features {path} reads is not known")
+        raise UnsupportedError(f"the number of input features of {path} is unknown")
     return size
 
 
@@ -168,8 +168,8 @@ def _between(call: _Call, later: _Call, *, may_pool: bool) -> tuple[str, str | N
                 if pooled is not None:
                     return name, pooled
     raise UnsupportedError(
-        f"what {later.path} reads is neither what {call.path} gives nor ReLU, tanh or sigmoid of it, nor the last or "
-        "the mean of it over the steps"
+        f"{later.path} must read the output of {call.path}, its ReLU, tanh or sigmoid, its last step or its mean "
+        "over the steps"
     )
 
 

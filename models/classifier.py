@@ -80,20 +80,22 @@ def classifier(module: Any) -> Classifier:
     if isinstance(module, TwoLogits):
         return classifier(module.model)
     if not isinstance(module, nn.Module):
-        raise UnsupportedError(f"a {type(module).__name__} is no network that answers with logits")
+        raise UnsupportedError(
+            f"a {type(module).__name__} returns no logits: pass a network with a classification head"
+        )
     if isinstance(module, ClassifierNetwork):
         refuse_altered(module, ClassifierNetwork)
-        found = module.subject
+        network = module.subject
     elif isinstance(module, DeepNetwork):
         raise UnsupportedError(
-            "a deep network has norms and mixing between its layers, through which no ball is followed"
+            "certified radii are not available for deep networks with normalization between their layers"
         )
     elif isinstance(module, SequenceModel):
         refuse_altered(module, SequenceModel)
-        found = _of_sequence_model(module)
+        network = _of_sequence_model(module)
     else:
         return _agreeing_far(module, _agreeing(module, by_parts(module)))
-    return _agreeing(module, [found])[0]
+    return _agreeing(module, [network])[0]
 
 
 def _agreeing_far(module: nn.Module, candidates: Sequence[Classifier]) -> Classifier:
@@ -178,9 +180,9 @@ def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
 def _of_sequence_model(model: SequenceModel) -> Classifier:
     name = type(model.layer).__name__
     if model.reduction not in REDUCTIONS:
-        raise UnsupportedError("a network that answers at every step has no one decision for a sequence")
+        raise UnsupportedError("expected one class for each sequence, got a class for each step")
     if model.layer.bidirectional:
-        raise UnsupportedError(f"this {name} runs both ways: certificates around one input are for one direction")
+        raise UnsupportedError(f"{name} is bidirectional: certified radii need a network with one direction")
     with torch.no_grad():
         reference = model.head.weight
         probe = torch.zeros(1, 1, model.input_size, dtype=reference.dtype, device=reference.device)
@@ -190,10 +192,10 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
     if layers and isinstance(model.layer, LinearLayer | Stack) and all(isinstance(p, LinearLayer) for p in layers):
         network, outputs = _with_outputs(layers)
         network = with_origin(model.layer, network)
-        given = np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction
-        return Classifier(network, *given, start=_start(leaves, network.states, name))
+        head = np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction
+        return Classifier(network, *head, start=_start(leaves, network.states, name))
     if not model.layer.outputs_hidden and not isinstance(model.layer, Stack):  # a stack's driven() asks each layer
-        raise UnsupportedError(f"what a {name} puts out is no part of its state: no local certificate is known for it")
+        raise UnsupportedError(f"the outputs of {name} are no entries of its state: certified radii are not available")
     network = recurrent_subject(model.layer)
     return Classifier(network, weight, bias, model.reduction, start=_start(leaves, network.states, name))
 
@@ -203,10 +205,10 @@ def _start(tensors: Sequence[torch.Tensor], states: int, name: str) -> np.ndarra
     if not any(bool(leaf.any()) for leaf in tensors):
         return None
     parts = [as_array(leaf, "the initial state") for leaf in tensors]
-    found = np.concatenate(parts) if not any(leaf.is_complex() for leaf in tensors) else np.zeros(states + 1)
-    if len(found) > states:
-        raise UnsupportedError(f"how the initial state of this {name} enters the system that it runs is not known")
-    return np.concatenate([found, np.zeros(states - len(found))])
+    initial = np.concatenate(parts) if not any(leaf.is_complex() for leaf in tensors) else np.zeros(states + 1)
+    if len(initial) > states:
+        raise UnsupportedError(f"the initial state of this {name} has no known counterpart in its system")
+    return np.concatenate([initial, np.zeros(states - len(initial))])
 
 
 def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
@@ -238,7 +240,7 @@ def by_parts(module: nn.Module) -> list[Classifier]:
         raise UnsupportedError(_unknown(module, f"{len(parts) or 'no'} recurrent parts", len(heads)))
     ((path, subject),) = parts.items()
     if not is_torch_recurrent(module.get_submodule(path)) and not hasattr(subject, "advance"):
-        raise UnsupportedError(f"{path} of this {type(module).__name__} has no step that could be followed")
+        raise UnsupportedError(f"{path} of this {type(module).__name__} has no step that can be traced")
     if len(heads) > 1:
         try:
             return chain(module, path, subject)

@@ -64,7 +64,7 @@ def _levels(D: np.ndarray) -> int:
         if not power.any():
             return count
         power = (power.astype(int) @ reached.astype(int)) > 0
-    raise UnsupportedError("its channels read each other in a circle: it cannot be run step by step in torch")
+    raise UnsupportedError("its channels depend on each other in a loop: torch cannot run it step by step")
 
 
 class _Gated(nn.Module):
@@ -135,8 +135,8 @@ class ClassifierNetwork(nn.Module):
     def __init__(self, subject: Classifier, dtype: torch.dtype = torch.float64, source: Any = None) -> None:
         super().__init__()
         self.subject, self.source = subject, source
-        made = [_Gated(p, dtype) if isinstance(p, GatedCell) else _Lure(p, dtype) for p in subject.layers]
-        self.layers = nn.ModuleList(made)
+        steps = [_Gated(p, dtype) if isinstance(p, GatedCell) else _Lure(p, dtype) for p in subject.layers]
+        self.layers = nn.ModuleList(steps)
         self.weight, self.bias = _parameter(subject.weight, dtype), _parameter(subject.bias, dtype)
         self.starts = nn.ParameterList([_parameter(start, dtype) for start in subject.starts])
         self.input_size, self.hidden_size, self.output_size = subject.inputs, subject.states, subject.classes

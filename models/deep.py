@@ -99,20 +99,20 @@ class DeepNetwork(nn.Module):
         self.dropout = real("dropout", dropout, 0.0, 1.0)
         self.reduction = as_choice("reduction", reduction, REDUCTIONS)
         self.encoder = nn.Linear(input_size, width)
-        self.blocks = nn.ModuleList(DeepBlock(made, width, norm, mixing, dropout) for made in self._make_layers())
+        self.blocks = nn.ModuleList(DeepBlock(layer, width, norm, mixing, dropout) for layer in self._make_layers())
         self.decoder = nn.Linear(width, output_size)
 
     def _make_layers(self) -> Iterator[RecurrentLayer]:
-        cls, said = LAYERS[self.layer_name], f"options of layer {self.layer_name}"
-        own: Callable[..., list[dict[str, Any]]] | None = getattr(cls, "stack_configs", None)
+        cls, label = LAYERS[self.layer_name], f"options of layer {self.layer_name}"
+        factory: Callable[..., list[dict[str, Any]]] | None = getattr(cls, "stack_configs", None)
         configs = [self.options] * self.depth
-        if own is not None:  # a class that says itself what its layers are on top of each other
-            configs = own([self.width] * self.depth, self.hidden_size, **self.options)
+        if factory is not None:  # a class that says itself what its layers are on top of each other
+            configs = factory([self.width] * self.depth, self.hidden_size, **self.options)
             configs = [{k: v for k, v in c.items() if k not in ("input_size", "hidden_size")} for c in configs]
         for options in configs:
-            made = made_with(cls, said, options, self.width, self.hidden_size)
-            refuse_last_step(made, self.reduction)
-            yield made
+            layer = made_with(cls, label, options, self.width, self.hidden_size)
+            refuse_last_step(layer, self.reduction)
+            yield layer
 
     @property
     def layers(self) -> list[RecurrentLayer]:
@@ -187,17 +187,17 @@ class DeepNetwork(nn.Module):
             UnsupportedError: layers that are no Lur'e systems, such as LSTM and GRU: ``certify_all`` asks each.
             NonFiniteError: NaN or infinite weights.
         """
-        found = []
+        systems = []
         for layer in self.layers:
             subject = layer.driven()
             parts = subject.layers[:1] if isinstance(subject, LayerStack) and subject.levels == 1 else (subject,)
             if not all(isinstance(part, DrivenSystem) for part in parts):
                 raise UnsupportedError(
-                    f"layers of kind {self.layer_name} are no one system side by side: ask each with "
+                    f"layers of kind {self.layer_name} do not form one system: certify each with "
                     "stability.models.certify_all(model)"
                 )
-            found += parts
-        return subject_as_part(block_diagonal_network(found), "recurrent-layers-side-by-side", type(self).__name__)
+            systems += parts
+        return subject_as_part(block_diagonal_network(systems), "recurrent-layers-side-by-side", type(self).__name__)
 
     @property
     def prescribes_gain(self) -> bool:
@@ -219,9 +219,9 @@ class DeepNetwork(nn.Module):
         if why is not None:
             raise UnsupportedError(why)
         subjects = [layer.driven() for layer in self.layers]
-        for layer, found in zip(self.layers, subjects):
-            if not layer.outputs_hidden or not isinstance(found, (DrivenSystem, PairwiseSystem)):
-                raise UnsupportedError(f"residual branches with a {type(layer).__name__} are not combined here")
+        for layer, system in zip(self.layers, subjects):
+            if not layer.outputs_hidden or not isinstance(system, (DrivenSystem, PairwiseSystem)):
+                raise UnsupportedError(f"residual branches with a {type(layer).__name__} have no combined bound")
         norms = [[to_numpy(v) for v in copy.deepcopy(block).double().affine_norm()] for block in self.residuals]
         return ResidualStack(
             subjects,
@@ -237,8 +237,8 @@ class DeepNetwork(nn.Module):
 
     def witness(self) -> dict[str, Any] | None:
         """Return the layers' proofs if the network is one subject and a layer carries one; see ``Stack``."""
-        own = [layer.witness() for layer in self.layers] if self.prescribes_gain else []
-        return {"layers": own} if any(one is not None for one in own) else None
+        proofs = [layer.witness() for layer in self.layers] if self.prescribes_gain else []
+        return {"layers": proofs} if any(one is not None for one in proofs) else None
 
     def matrices(self) -> dict[str, Tensor]:
         """Return the recurrent matrices of all layers, as ``A_0``, ``A_1`` and so on."""

@@ -50,12 +50,12 @@ def deep_reach(network: DeepNetwork) -> Tensor:
     if why is not None:
         raise UnsupportedError(why)
     stretch, w = STRETCH["gelu" if network.mixing == "gelu" else "identity"], network.decoder.weight
-    below = torch.linalg.matrix_norm(network.encoder.weight, 2)
+    norm = torch.linalg.matrix_norm(network.encoder.weight, 2)
     scales = [block.affine_norm()[0].abs().amax() * stretch for block in network.residuals]
     for block, scale, gain in zip(network.residuals[:-1], scales, gains):
-        below = below * (1.0 + torch.linalg.matrix_norm(block.mix.weight, 2) * scale * gain)
+        norm = norm * (1.0 + torch.linalg.matrix_norm(block.mix.weight, 2) * scale * gain)
     through = network.residuals[-1].mix.weight
-    return below * (_apart(w) + _apart(w @ through) * scales[-1] * gains[-1])
+    return norm * (_apart(w) + _apart(w @ through) * scales[-1] * gains[-1])
 
 
 def _apart(rows: Tensor) -> Tensor:

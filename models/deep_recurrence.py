@@ -45,7 +45,7 @@ class DeepRecurrence(RecurrentLayer):
     def __init__(self, encoder: nn.Linear, blocks: Sequence[DeepBlock]) -> None:
         super().__init__(encoder.in_features, sum(block.layer.hidden_size for block in blocks), encoder.out_features)
         if any(block.layer.bidirectional for block in blocks):
-            raise UnsupportedError("layers that run both ways need the whole sequence: there is no one step")
+            raise UnsupportedError("bidirectional layers need the whole sequence: there is no single step")
         self.encoder = encoder
         self.blocks = nn.ModuleList(blocks)
 
@@ -78,21 +78,21 @@ class DeepRecurrence(RecurrentLayer):
         self, signal: Tensor, prepared: tuple[Any, ...], states: tuple[Any, ...] | None = None
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the states before a step (the layers' own if none are given) and after it."""
-        before, after = [], []
-        for k, (block, own) in enumerate(zip(self._blocks, prepared)):
+        before, next_states = [], []
+        for k, (block, layer_prepared) in enumerate(zip(self._blocks, prepared)):
             read = block.at_rest(signal).unsqueeze(1)
-            drive = block.layer.drive(read, own)[:, 0]
-            before.append(block.layer.initial_state(read, own) if states is None else states[k])
-            after.append(block.layer.transition(drive, before[-1], own))
-            signal = signal + block.mixed(block.layer.output(after[-1], drive, own))
-        return tuple(before), tuple(after)
+            drive = block.layer.drive(read, layer_prepared)[:, 0]
+            before.append(block.layer.initial_state(read, layer_prepared) if states is None else states[k])
+            next_states.append(block.layer.transition(drive, before[-1], layer_prepared))
+            signal = signal + block.mixed(block.layer.output(next_states[-1], drive, layer_prepared))
+        return tuple(before), tuple(next_states)
 
     def output(self, state: tuple[Any, ...], drive: Tensor, prepared: tuple[Any, ...]) -> Tensor:
         """Return the output of the last block, ``(batch, width)``."""
         signal = drive
-        for block, after, own in zip(self._blocks, state, prepared):
-            read = block.layer.drive(block.at_rest(signal).unsqueeze(1), own)[:, 0]
-            signal = signal + block.mixed(block.layer.output(after, read, own))
+        for block, next_state, layer_prepared in zip(self._blocks, state, prepared):
+            read = block.layer.drive(block.at_rest(signal).unsqueeze(1), layer_prepared)[:, 0]
+            signal = signal + block.mixed(block.layer.output(next_state, read, layer_prepared))
         return signal
 
     def hidden(self, state: tuple[Any, ...]) -> Tensor:
@@ -101,4 +101,4 @@ class DeepRecurrence(RecurrentLayer):
 
     def hidden_states(self, state: tuple[Any, ...]) -> list[Tensor]:
         """Return the hidden state of every layer, the lowest first."""
-        return [block.layer.hidden(own) for block, own in zip(self._blocks, state)]
+        return [block.layer.hidden(layer_state) for block, layer_state in zip(self._blocks, state)]

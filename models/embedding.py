@@ -52,7 +52,7 @@ class BehindEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         """Return the network's output for embedded sequences ``(batch, time, features)``."""
-        handle = self.embedding.register_forward_hook(lambda module, given, out: x)
+        handle = self.embedding.register_forward_hook(lambda module, arguments, out: x)
         try:
             return self.model(self._tokens(x))
         finally:
@@ -94,7 +94,7 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
     seen: list[str] = []
 
     def watched(path: str) -> Any:
-        return lambda part, given: seen.append(path) if given and _same(given[0], tokens) else None
+        return lambda part, arguments: seen.append(path) if arguments and _same(arguments[0], tokens) else None
 
     handles = [part.register_forward_pre_hook(watched(path)) for path, part in embeddings.items()]
     modes = [(part, part.training) for part in model.modules()]
@@ -105,8 +105,7 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
             if len(seen) != 1:
                 listed = ", ".join(seen) or "none"
                 raise UnsupportedError(
-                    f"the data are tokens, and {name} has {len(seen)} nn.Embedding that reads them ({listed}): one is "
-                    "needed, behind which it is examined"
+                    f"the data are tokens, and {name} has {len(seen)} nn.Embedding for them ({listed}), not 1"
                 )
             behind = BehindEmbedding(model, seen[0])
             if not _blind(behind, answer, tokens):
@@ -126,8 +125,8 @@ def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbed
             part.training = training
     if not _agree(answer, again):
         raise UnsupportedError(
-            f"{name} does more with its tokens than embedding them by {seen[0]} and looking at the nearest ones: what "
-            "stands behind the embedding is not all of it. Name a factory that gives the network on embedded sequences"
+            f"{name} uses its tokens for more than the embedding {seen[0]} and its neighbors, so that the part behind "
+            "the embedding is incomplete: pass a factory that returns the network on embedded sequences"
         )
     return behind
 

@@ -42,11 +42,11 @@ def from_factory(name: str) -> Any:
     """
     with users_code(name, "cannot be used as a factory"):
         value = named_value(name)
-        made = value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
-    if isinstance(made, nn.Module):
+        produced = value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
+    if isinstance(produced, nn.Module):
         place, attribute = split_factory_name(name)
-        _FACTORIES[made] = f"{_from_here(place) if is_python_file(place) else place}:{attribute}"
-    return made
+        _FACTORIES[produced] = f"{_from_here(place) if is_python_file(place) else place}:{attribute}"
+    return produced
 
 
 def factory_of(model: nn.Module) -> str:
@@ -59,8 +59,10 @@ def layer_code(model: nn.Module) -> str:
     for part in model.modules():
         kind = type(part)
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        own = LAYERS.get(getattr(part, "layer_name", "")) is kind and not kind.__module__.startswith(f"{__package__}.")
-        if own and file and kind.__module__ != "__main__":
+        registered = LAYERS.get(getattr(part, "layer_name", "")) is kind and not kind.__module__.startswith(
+            f"{__package__}."
+        )
+        if registered and file and kind.__module__ != "__main__":
             place = kind.__module__ if "." in kind.__module__ else _from_here(file)
             return f"{place}:{kind.__qualname__}"
     return ""
@@ -93,7 +95,7 @@ def _module_of(path: Path) -> types.ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))  # the folder of a link, not of its target
     module = importlib.import_module(path.stem)
     if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
-        raise ConfigurationError(f"a module {path.stem} of another file is imported already: give {path} another name")
+        raise ConfigurationError(f"another module named {path.stem} is already imported: rename {path}")
     return module
 
 
@@ -119,7 +121,7 @@ def registered_layer(name: str) -> str | None:
         return cell_layer(value)
     if LAYERS.get(value.layer_name) is not value:
         raise ConfigurationError(
-            f"{name} is a layer without a name of its own, so that files could not hold it: put @register_layer(...) "
+            f"{name} is not registered, so that files cannot store it: put @register_layer(...) "
             "of stability.models above the class"
         )
     return value.layer_name

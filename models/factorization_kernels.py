@@ -95,8 +95,8 @@ def pivot_order(A: Tensor) -> Tensor:
         q = q / torch.where(length > 0, length, torch.ones_like(length))
         for _ in range(2):  # twice is enough: the second pass removes what rounding left of the first
             rest = rest - q @ (q.mH @ rest)
-    left = torch.argsort(taken.to(torch.int8), dim=-1, stable=True)[..., : n - len(picks)]
-    return torch.cat([*picks, left], dim=-1)
+    remaining = torch.argsort(taken.to(torch.int8), dim=-1, stable=True)[..., : n - len(picks)]
+    return torch.cat([*picks, remaining], dim=-1)
 
 
 qr_factors = _QRFunction.apply

@@ -211,7 +211,7 @@ def _checked(name: str, A: Any) -> Tensor:
         raise DimensionError(name, "(..., m, n), not empty", tuple(A.shape))
     values = A.detach()
     if not torch.isfinite(values.sum()) and not torch.isfinite(values).all():  # a finite sum is quickly seen
-        raise NonFiniteError(name, "nothing can be factorised with them")
+        raise NonFiniteError(name, "factorization needs finite entries")
     return A
 
 

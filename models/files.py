@@ -62,7 +62,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     if type(model) is Stack:
         return {"layer": "stack", "config": {"layers": [describe(layer) for layer in model.layers]}}
     if not isinstance(model, RecurrentLayer) or LAYERS.get(model.layer_name) is not type(model):
-        raise ConfigurationError(f"a {type(model).__name__} is neither a SequenceModel nor a registered layer")
+        raise ConfigurationError(f"expected a SequenceModel or a registered layer, got a {type(model).__name__}")
     return {"layer": model.layer_name, "config": model.config()}
 
 
@@ -199,7 +199,7 @@ def load(path: str | Path) -> nn.Module:
         raise FileFormatError(f"{path} has format version {metadata.get('version')!r}; this release reads {VERSION}")
     unknown = sorted(set(metadata) - {"format", "version", "model"})
     if unknown:
-        raise FileFormatError(f"{path} holds metadata that are not known here: {', '.join(map(ascii, unknown[:3]))}")
+        raise FileFormatError(f"{path} has unknown metadata: {', '.join(map(ascii, unknown[:3]))}")
     description = parse_json(metadata.get("model", "").encode(), path, "a model description that is not JSON")
     return _fill(path, description, read_tensors(path))
 
@@ -236,12 +236,12 @@ def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module
 @contextlib.contextmanager
 def _at_most(tensors: int, path: Path) -> Iterator[None]:
     """Stop building a model, in this thread, that has more tensors than its file, or endless modules."""
-    left, me = {"tensors": 2 * tensors + 16, "modules": 4 * tensors + 100}, threading.get_ident()
+    remaining, me = {"tensors": 2 * tensors + 16, "modules": 4 * tensors + 100}, threading.get_ident()
 
     def count(kind: str) -> None:
         if threading.get_ident() == me:
-            left[kind] -= 1
-            if left[kind] < 0:
+            remaining[kind] -= 1
+            if remaining[kind] < 0:
                 raise FileFormatError(f"{path} describes more parts than its {tensors} tensors")
 
     hooks = [

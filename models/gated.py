@@ -70,10 +70,10 @@ class GatedLayer(RecurrentLayer):
             return tensor.transpose(0, 1).reshape(-1, self.num_layers * self.hidden_size)
 
         if self.kind == "gru":
-            outputs, after = self.rnn(x, split(state))
-            return outputs, join(after)
-        outputs, after = self.rnn(x, tuple(map(split, state)))
-        return outputs, tuple(map(join, after))
+            outputs, next_state = self.rnn(x, split(state))
+            return outputs, join(next_state)
+        outputs, next_state = self.rnn(x, tuple(map(split, state)))
+        return outputs, tuple(map(join, next_state))
 
     def matrices(self) -> dict[str, Tensor]:
         """Return the recurrent weights of each layer, one matrix per gate, as ``W_i`` (one layer) or ``W_i_l0``."""

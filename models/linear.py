@@ -80,7 +80,7 @@ class LinearLayer(RecurrentLayer):
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
         """Call ``RecurrentLayer.begin``; raise an error for the state of a bidirectional layer."""
         if state is not None and self.bidirectional:
-            raise ConfigurationError("a bidirectional layer needs the whole sequence: it goes on from no state")
+            raise ConfigurationError("a bidirectional layer needs the whole sequence: leave the state out")
         return super().begin(x, state)
 
     def skip(self, x: Tensor) -> Tensor:
@@ -246,12 +246,12 @@ def input_output(layers: Sequence[LinearLayer]) -> tuple[np.ndarray, np.ndarray,
     signal = np.hstack([np.zeros((inputs, total)), np.eye(inputs)])  # what layer k reads, from (state, u)
     for k, layer in enumerate(layers):
         layer._one_way("series form")
-        own = layer.driven()
+        system = layer.driven()
         with torch.no_grad():
             out = to_numpy(layer.realise(double=True).out)
         at = sum(widths[:k])
-        row = own.F @ signal
-        row[:, at : at + widths[k]] += own.system.A
+        row = system.F @ signal
+        row[:, at : at + widths[k]] += system.system.A
         D = to_numpy(layer.D)
         rows.append(row)
         signal = out @ row + (D[:, None] * signal if D.ndim == 1 else D @ signal)

@@ -60,7 +60,7 @@ def refuse_last_step(layer: RecurrentLayer, reduction: str) -> None:
     """
     if layer.bidirectional and reduction == "last":
         raise ConfigurationError(
-            "the last output of a bidirectional layer has seen one step backwards: take reduction mean (or all)"
+            "the backward direction has read one step at the last output: use reduction='mean' or 'all'"
         )
 
 
@@ -99,7 +99,8 @@ class SequenceModel(nn.Module):
             layer = Stack(layer)
         if not isinstance(layer, RecurrentLayer):
             raise ConfigurationError(
-                f"layer must be a RecurrentLayer such as LipschitzRNN(2, 64), got {type(layer).__name__}"
+                f"layer must be a recurrent layer such as LipschitzRNN(2, 64), got {type(layer).__name__}: "
+                "wrap a step (x, h) -> next h in StepLayer(step, input_size, state_size)"
             )
         self.output_size = positive_int("output_size", output_size)
         self.reduction = as_choice("reduction", reduction, REDUCTIONS)

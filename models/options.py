@@ -76,11 +76,11 @@ def constructor_arguments(cls: type) -> list[str]:
     names: list[str] = []
     for base in cls.__mro__:
         if "__init__" in vars(base):
-            own = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+            args = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
             names += [
-                p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
+                p.name for p in args if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
             ]
-            if not any(p.kind is p.VAR_KEYWORD for p in own):
+            if not any(p.kind is p.VAR_KEYWORD for p in args):
                 break
     return names
 

@@ -193,9 +193,11 @@ class _Watch:
             return None
         self.paths.update(path for path, _ in packed)
         if len(packed) != 1 or len(self.paths) != 1 or not isinstance(out, torch.Tensor) or out.shape[:-1] != (1,):
-            got = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
+            received = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
             runs = f"{len(packed)} runs of {', '.join(sorted(self.paths))}"
-            raise UnsupportedError(f"{self.name} packs for {runs} and answers with {got}: one run and one row are read")
+            raise UnsupportedError(
+                f"{self.name} must return one row of logits for one packed sequence, it returns {received} for {runs}"
+            )
         steps, read = len(packed[0][1].batch_sizes), packed[0][1].data.numpy()
         x = x if change is None else x + change
         same = read.shape == x[:steps].shape and np.allclose(read, x[:steps], rtol=ROUNDING, atol=ROUNDING)
@@ -241,13 +243,13 @@ def _changed(watch: _Watch, first: _Run, sizes: Sequence[float], rng: np.random.
     Yields:
         The runs that came to an end.
     """
-    own = np.arange(len(first.x))[:, None] < first.steps
+    valid = np.arange(len(first.x))[:, None] < first.steps
     for size in sizes:
-        change = np.where(own, size * rng.normal(size=first.x.shape), 0.0)
-        found = [watch.run(first.x, change)]
+        change = np.where(valid, size * rng.normal(size=first.x.shape), 0.0)
+        outputs = [watch.run(first.x, change)]
         with suppress(Exception, SystemExit):  # as where no step is left to a network that looks for its end
-            found.append(watch.run(first.x + change))
-        yield from filter(None, found)
+            outputs.append(watch.run(first.x + change))
+        yield from filter(None, outputs)
 
 
 def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
@@ -255,8 +257,8 @@ def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
     name = type(model).__name__
     if getattr(model.get_submodule(path), "bidirectional", False):
         raise UnsupportedError(f"{path} of this {name} is bidirectional: local certificates are for one direction")
-    candidates = [replace(found, packed=True) for found in by_parts(model)]
-    apart = np.array([[_apart(found, each) for each in runs] for found in candidates])
+    candidates = [replace(reading, packed=True) for reading in by_parts(model)]
+    apart = np.array([[_apart(reading, each) for each in runs] for reading in candidates])
     best = int(np.argmax((apart <= ROUNDING).sum(axis=1)))
     agrees = apart[best] <= ROUNDING
     if 2 * agrees.sum() < len(agrees):  # where most answers come from elsewhere, the others may agree by chance

@@ -128,11 +128,10 @@ class RecurrentLayer(nn.Module, ABC):
             ConfigurationError: an argument that the layer keeps under no attribute of its name.
         """
         names = constructor_arguments(type(self))
-        lost = next((name for name in names if not hasattr(self, name)), None)
-        if lost is not None:
+        missing = next((name for name in names if not hasattr(self, name)), None)
+        if missing is not None:
             raise ConfigurationError(
-                f"{type(self).__name__} is made with {lost!r} and keeps no attribute of that name: keep it, or write "
-                "config()"
+                f"{type(self).__name__} takes the argument {missing!r} and has no such attribute: define config()"
             )
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -175,8 +174,8 @@ class RecurrentLayer(nn.Module, ABC):
             >>> GRU(2, 4).outputs_hidden, LRU(2, 4).outputs_hidden
             (True, False)
         """
-        own = type(self)
-        return own.emit is RecurrentLayer.emit and own.output is RecurrentLayer.output
+        cls = type(self)
+        return cls.emit is RecurrentLayer.emit and cls.output is RecurrentLayer.output
 
     def emit(self, state: Any) -> Tensor:
         """Return the output of a state; the hidden state unless a layer overrides it."""
@@ -227,9 +226,9 @@ class RecurrentLayer(nn.Module, ABC):
         """
         check_sequence(x, self.input_size)
         outputs = []
-        for drive, _, after, prepared in self.walk(x, state):
-            outputs.append(self.output(after, drive, prepared))
-            state = after
+        for drive, _, next_state, prepared in self.walk(x, state):
+            outputs.append(self.output(next_state, drive, prepared))
+            state = next_state
         return torch.stack(outputs, dim=1), state
 
     def walk(self, x: Tensor, state: Any = None) -> Iterator[Step]:
@@ -290,17 +289,17 @@ class RecurrentLayer(nn.Module, ABC):
                     f"x is on {x.device} and {type(self).__name__} is on {weight.device}: move one of them"
                 )
         prepared = self.prepare()
-        own = self.initial_state(x, prepared)
+        initial = self.initial_state(x, prepared)
         if state is None:
-            return prepared, own
-        given, needed = state_leaves(state), state_leaves(own)
-        for leaf, expected in zip(given, needed, strict=False):
+            return prepared, initial
+        leaves, needed = state_leaves(state), state_leaves(initial)
+        for leaf, expected in zip(leaves, needed, strict=False):
             if not isinstance(leaf, Tensor):
-                raise ConfigurationError(f"a state holds tensors, got {type(leaf).__name__}")
+                raise ConfigurationError(f"the state must hold tensors, got a {type(leaf).__name__}")
             if leaf.shape != expected.shape:
                 raise DimensionError("state", tuple(expected.shape), tuple(leaf.shape))
-        if len(given) != len(needed):
-            raise ConfigurationError(f"a state of {type(self).__name__} is {len(needed)} tensor(s)")
+        if len(leaves) != len(needed):
+            raise ConfigurationError(f"the state of {type(self).__name__} must be {len(needed)} tensor(s)")
         return prepared, state
 
     def witness(self) -> dict[str, Any] | None:
@@ -375,7 +374,7 @@ class RecurrentLayer(nn.Module, ABC):
         """
         subject = self.driven(continuous)
         if not isinstance(subject, DrivenSystem):
-            raise UnsupportedError(f"{type(self).__name__} is no Lur'e system: use certify(layer) instead")
+            raise UnsupportedError(f"{type(self).__name__} has no Lur'e system: use certify(layer) instead")
         return subject.system
 
     def refuse_equation(self, continuous: bool) -> None:

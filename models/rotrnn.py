@@ -132,8 +132,8 @@ class RotRNN(LinearLayer):
         """
         d = self.width
         if not isinstance(A, Tensor) or tuple(A.shape) not in ((d, d), (self.heads, d, d)):
-            got = tuple(A.shape) if isinstance(A, Tensor) else type(A).__name__
-            raise DimensionError("A", f"({self.heads}, {d}, {d}) or ({d}, {d})", got, "a rotation a head")
+            received = tuple(A.shape) if isinstance(A, Tensor) else type(A).__name__
+            raise DimensionError("A", f"({self.heads}, {d}, {d}) or ({d}, {d})", received, "a rotation a head")
         free = [Rotation(d).right_inverse(block.double()) for block in A.expand(self.heads, d, d)]
         with torch.no_grad():
             self.theta.copy_(torch.stack([theta for theta, _ in free]))

@@ -83,13 +83,13 @@ def load_subject(
         Subject, module and description.
 
     Raises:
-        FileFormatError: missing, unreadable, truncated, hostile, or of no known form: one line that says so.
+        FileFormatError: missing, invalid, truncated, hostile, or of no known form: one line that says so.
         ConfigurationError: ambiguous (the choices are named), or a factory that cannot be used.
         UnsupportedError: a model for which there is no criterion.
     """
     source = _find(spec, cell)
     if cell is not None and "cell" not in source.info:
-        raise ConfigurationError(f"{spec} says itself what it is: cell={cell!r} has a meaning for a state dict only")
+        raise ConfigurationError(f"cell={cell!r} applies to a state dict only, and {spec} is none: leave it out")
     if continuous:
         driven = getattr(source.module, "driven", None)
         if driven is None:
@@ -101,7 +101,7 @@ def load_subject(
     if input_box is None:
         return replace(source, subject=subject)
     if not isinstance(subject, (GatedCell, LayerStack)):
-        raise ConfigurationError("an input box has a meaning for LSTM and GRU only: other claims are about every input")
+        raise ConfigurationError("an input box applies to LSTM and GRU only: leave it out")
     low, high = input_box
     return Source(subject.with_inputs(low, high), source.module, {**source.info, "input_box": [low, high]})
 
@@ -118,7 +118,7 @@ def load_module(spec: str | Path) -> nn.Module | None:
         The module; ``None`` where the source holds recurrent weights or matrices only.
 
     Raises:
-        FileFormatError: missing, unreadable, truncated, hostile, or of no known form.
+        FileFormatError: missing, invalid, truncated, hostile, or of no known form.
         ConfigurationError: ambiguous, or a factory that cannot be used.
     """
     return _find(spec, None).module
@@ -138,7 +138,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
     if os.path.exists(path):
         source = _from_path(Path(path), cell, part or None)
         if part and "part" not in source.info:
-            raise ConfigurationError(f"{path} is read as a whole: leave #{quote([part])[1:-1]} out")
+            raise ConfigurationError(f"{path} has no separate parts: leave #{quote([part])[1:-1]} out")
         return source
     if part and names_code(path):
         return _part_of_factory(path, part)
@@ -153,9 +153,9 @@ def _part_of_factory(name: str, part: str) -> Source:
     Raises:
         ConfigurationError: no module, or one without such a part.
     """
-    made = from_factory(name)
+    produced = from_factory(name)
     with users_code(name, "gives a model that cannot be read"):
-        parts = recurrent_parts(made) if isinstance(made, nn.Module) else {}
+        parts = recurrent_parts(produced) if isinstance(produced, nn.Module) else {}
     if part not in parts:
         known = "it is one recurrent layer itself" if "" in parts else f"it has {quote(parts) or 'none'}"
         raise ConfigurationError(f"{name} has no part {quote([part])}: {known}")
@@ -167,10 +167,10 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
         weights = path / MODEL_FILE
         if not weights.is_file():
             raise FileFormatError(f"{path} is a directory without a {MODEL_FILE}: not a run directory")
-        told = _told(path)
+        model = _told(path)
         if "format" not in read_metadata(weights) and (path / "run.json").is_file():  # a network of one's own, trained
-            return _own_run(path, told, weights, cell, part)
-        if told.get("layer") not in LAYERS and (code := str(told.get("code") or "")):
+            return _own_run(path, model, weights, cell, part)
+        if model.get("layer") not in LAYERS and (code := str(model.get("code") or "")):
             if not may_run(code):
                 raise FileFormatError(f"{path} {_elsewhere(code)}")
             registered_layer(code)
@@ -181,8 +181,8 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
 def _told(path: Path) -> dict[str, Any]:
     """Return the model's description in a folder's ``run.json``; empty without one."""
     document = read_json(path / "run.json") if (path / "run.json").is_file() else None
-    said = document.get("model") if isinstance(document, dict) else None
-    return said if isinstance(said, dict) else {}
+    description = document.get("model") if isinstance(document, dict) else None
+    return description if isinstance(description, dict) else {}
 
 
 def _elsewhere(code: str) -> str:
@@ -196,14 +196,14 @@ def _own_run(path: Path, record: dict[str, Any], weights: Path, cell: str | None
     """Return a trained user network, made by its factory, or its recurrent part without the factory."""
     code = str(record.get("code") or "")
     if code and cell is None and part is None and may_run(code):
-        made = from_factory(code)
-        if not isinstance(made, nn.Module):
-            raise FileFormatError(f"{path} was trained from {code}, which gives no module now")
+        produced = from_factory(code)
+        if not isinstance(produced, nn.Module):
+            raise FileFormatError(f"{path} was trained from {code}, which no longer returns a module")
         try:
-            made.load_state_dict(read_tensors(weights))
+            produced.load_state_dict(read_tensors(weights))
         except RuntimeError as error:
-            raise FileFormatError(f"{path} was trained from {code}, which gives another network now") from error
-        return _source("factory", code, made)
+            raise FileFormatError(f"{path} was trained from {code}, which now returns another network") from error
+        return _source("factory", code, produced)
     if cell is None and record.get("cell") in CELLS:
         cell = record["cell"]
     source = _state_dict(read_tensors(weights), weights, cell, part, "run directory")
@@ -235,9 +235,9 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         b"{": _from_json,
         HEADER: lambda path, cell, part: _from_arrays(read_mat(path), path, cell, part, "mat"),
     }
-    found = [read for beginning, read in readers.items() if head.lstrip().startswith(beginning)]
-    if found:
-        return found[0]
+    matches = [read for beginning, read in readers.items() if head.lstrip().startswith(beginning)]
+    if matches:
+        return matches[0]
     if head.startswith((b"\x89HDF", b"MATLAB 7.3")):
         raise FileFormatError(f"{path} is an HDF5 file; in MATLAB save with -v7; of a Keras layer {_KERAS}")
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
@@ -268,9 +268,9 @@ def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
     document = _state(read_json(path), path, "lists of numbers by name (of a certificate: stability verify)")
     with as_file_errors(path, "holds entries that are no arrays of numbers", (ValueError,)):
         arrays = {name: np.array(value) for name, value in document.items()}
-    odd = [k for k, v in arrays.items() if v.dtype.kind not in "if" and not (k == "activation" and v.dtype.kind == "U")]
-    if odd:
-        raise FileFormatError(f"{path}: {quote(odd)} holds no array of numbers")
+    bad = [k for k, v in arrays.items() if v.dtype.kind not in "if" and not (k == "activation" and v.dtype.kind == "U")]
+    if bad:
+        raise FileFormatError(f"{path}: {quote(bad)} holds no array of numbers")
     arrays = {k: v.astype(np.float64) if v.dtype.kind == "i" else v for k, v in arrays.items()}
     return _from_arrays(arrays, path, cell, part, "JSON")
 
@@ -296,7 +296,7 @@ def _state(content: Any, path: Path, wanted: str) -> Mapping[str, Any]:
         kind = f"a dictionary of {quote(content)}"
         if is_state_dict(map(str, content)) or any(isinstance(value, (Tensor, list)) for value in content.values()):
             return content
-    raise FileFormatError(f"{path} holds no dictionary of {wanted} but {kind}: save model.state_dict() by itself")
+    raise FileFormatError(f"{path} must hold a dictionary of {wanted}, it holds {kind}: save model.state_dict()")
 
 
 def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:

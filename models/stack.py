@@ -54,10 +54,10 @@ class Stack(RecurrentLayer):
         if not parts or not all(isinstance(part, RecurrentLayer) for part in parts):
             raise ConfigurationError(f"a stack needs a list of recurrent layers, got {type(layers).__name__}")
         if any(isinstance(part, Stack) for part in parts):
-            raise ConfigurationError("a stack holds layers, not stacks: list all layers in one")
-        for k, (below, above) in enumerate(itertools.pairwise(parts), start=1):
-            if above.input_size != below.output_size:
-                raise DimensionError(f"the input of layer {k}", (below.output_size,), (above.input_size,))
+            raise ConfigurationError("a stack must not contain stacks: list all layers in one")
+        for k, (earlier, above) in enumerate(itertools.pairwise(parts), start=1):
+            if above.input_size != earlier.output_size:
+                raise DimensionError(f"the input of layer {k}", (earlier.output_size,), (above.input_size,))
         self.layers = nn.ModuleList(parts)
         self.input_size = parts[0].input_size
         self.hidden_size = parts[-1].hidden_size
@@ -91,15 +91,15 @@ class Stack(RecurrentLayer):
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, tuple[Any, ...]]:
         """Run one step of every layer; see ``RecurrentLayer.step``."""
-        return self._upwards(lambda layer, signal, own: layer.step(signal, own), x_t, state)
+        return self._upwards(lambda layer, signal, layer_state: layer.step(signal, layer_state), x_t, state)
 
     def _upwards(self, run: Callable[..., Any], signal: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
         """Apply ``run(layer, signal, state) -> output, state after`` from the lowest layer up."""
-        after = []
-        for layer, own in zip(self.parts, self._states(state)):
-            signal, final = run(layer, signal, own)
-            after.append(final)
-        return signal, tuple(after)
+        next_states = []
+        for layer, layer_state in zip(self.parts, self._states(state)):
+            signal, final = run(layer, signal, layer_state)
+            next_states.append(final)
+        return signal, tuple(next_states)
 
     def prepare(self) -> tuple[Any, ...]:
         """Return the prepared matrices of each layer."""
@@ -115,19 +115,19 @@ class Stack(RecurrentLayer):
 
     def transition(self, drive: Tensor, state: tuple[Any, ...], prepared: tuple[Any, ...]) -> tuple[Any, ...]:
         """Run one step of every layer, from the lowest up."""
-        signal, after = drive, []
-        for layer, before, own in zip(self.parts, state, prepared):
-            own_drive = layer.drive(signal.unsqueeze(1), own)[:, 0]
-            after.append(layer.transition(own_drive, before, own))
-            signal = layer.output(after[-1], own_drive, own)
-        return tuple(after)
+        signal, next_states = drive, []
+        for layer, before, layer_prepared in zip(self.parts, state, prepared):
+            own_drive = layer.drive(signal.unsqueeze(1), layer_prepared)[:, 0]
+            next_states.append(layer.transition(own_drive, before, layer_prepared))
+            signal = layer.output(next_states[-1], own_drive, layer_prepared)
+        return tuple(next_states)
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
         """Return the prepared layers and the checked initial states; see ``RecurrentLayer.begin``."""
         check_sequence(x, self.input_size)
         signal, prepared, states = x[:, :1], [], []
-        for layer, given in zip(self.parts, self._states(state)):
-            (step,) = layer.walk(signal, given)
+        for layer, layer_state in zip(self.parts, self._states(state)):
+            (step,) = layer.walk(signal, layer_state)
             prepared.append(step.prepared)
             states.append(step.before)
             signal = layer.output(step.after, step.drive, step.prepared).unsqueeze(1)
@@ -139,8 +139,8 @@ class Stack(RecurrentLayer):
 
     def output(self, state: tuple[Any, ...], drive: Tensor, prepared: tuple[Any, ...]) -> Tensor:
         """Return the output of the top layer, also if it depends on that layer's drive."""
-        for layer, after, own in zip(self.parts, state, prepared):
-            drive = layer.output(after, layer.drive(drive.unsqueeze(1), own)[:, 0], own)
+        for layer, next_state, layer_prepared in zip(self.parts, state, prepared):
+            drive = layer.output(next_state, layer.drive(drive.unsqueeze(1), layer_prepared)[:, 0], layer_prepared)
         return drive
 
     def hidden(self, state: tuple[Any, ...]) -> Tensor:
@@ -149,11 +149,11 @@ class Stack(RecurrentLayer):
 
     def hidden_states(self, state: tuple[Any, ...]) -> list[Tensor]:
         """Return the hidden states of all layers, the lowest first."""
-        return [h for layer, own in zip(self.parts, state) for h in layer.hidden_states(own)]
+        return [h for layer, layer_state in zip(self.parts, state) for h in layer.hidden_states(layer_state)]
 
     def system_state(self, state: tuple[Any, ...]) -> Tensor:
         """Return the states of all layers side by side, as in the stack of their systems."""
-        return torch.cat([layer.system_state(own) for layer, own in zip(self.parts, state)], 1)
+        return torch.cat([layer.system_state(layer_state) for layer, layer_state in zip(self.parts, state)], 1)
 
     def matrices(self) -> dict[str, Tensor]:
         """Return the matrices of all layers, as ``A_0``, ``W_0``, ``W_1`` and so on."""
@@ -175,7 +175,7 @@ class Stack(RecurrentLayer):
         for layer in self.parts:
             if not layer.outputs_hidden:
                 raise UnsupportedError(
-                    f"a stack needs layers that put out their state, and {type(layer).__name__} does not"
+                    f"a stack needs layers whose output is their state; that of {type(layer).__name__} is not"
                 )
         return LayerStack(subjects)
 
@@ -186,8 +186,8 @@ class Stack(RecurrentLayer):
             ``{"layers": [...]}``, each layer's own witness or ``None``, in the order of ``driven().layers``; ``None``
             where no layer carries one.
         """
-        own = [layer.witness() for layer in self.parts]
-        return {"layers": own} if any(one is not None for one in own) else None
+        proofs = [layer.witness() for layer in self.parts]
+        return {"layers": proofs} if any(one is not None for one in proofs) else None
 
     def config(self) -> dict[str, Any]:
         """Return the layers' names and their keyword arguments."""
@@ -235,7 +235,7 @@ def stack_configs(
         options = {"output_size": hidden_size, **options}
     width = options.get("output_size", hidden_size)
     widths = [input_size] + [width] * (positive_int("layers", layers) - 1)
-    own: Callable[..., list[dict[str, Any]]] | None = getattr(layer, "stack_configs", None)
-    if own is not None:
-        return own(widths, hidden_size, **options)
+    factory: Callable[..., list[dict[str, Any]]] | None = getattr(layer, "stack_configs", None)
+    if factory is not None:
+        return factory(widths, hidden_size, **options)
     return [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]

@@ -110,19 +110,19 @@ class StepLayer(RecurrentLayer):
             DimensionError: a next state of another shape than the state.
             ConfigurationError: no tensor comes out.
         """
-        after = self._step(drive, state) if self._bare else self._step(self.held, drive, state)
-        given, came = state_leaves(state), state_leaves(after)
-        for before, now in zip(given, came):
+        next_state = self._step(drive, state) if self._bare else self._step(self.held, drive, state)
+        leaves, came = state_leaves(state), state_leaves(next_state)
+        for before, now in zip(leaves, came):
             if not isinstance(now, Tensor):
-                raise ConfigurationError(f"the step of {self.name} gives a {type(now).__name__}, no tensor")
+                raise ConfigurationError(f"the step of {self.name} must return a tensor, got a {type(now).__name__}")
             if now.shape != before.shape:
                 raise DimensionError(f"what the step of {self.name} gives", tuple(before.shape), tuple(now.shape))
-        if len(given) != len(came):
+        if len(leaves) != len(came):
             raise ConfigurationError(
-                f"the step of {self.name} gives {len(came)} tensors for a state of {len(given)}: return the next state "
+                f"the step of {self.name} must return {len(leaves)} tensors, got {len(came)}: return the next state "
                 "alone"
             )
-        return after
+        return next_state
 
     def hidden(self, state: Any) -> Tensor:
         """Return the state, or its first tensor."""
@@ -141,7 +141,7 @@ class StepLayer(RecurrentLayer):
             ConfigurationError: always; the text names the alternative.
         """
         raise ConfigurationError(
-            f"{self.name} is made of a function, which a file of weights cannot hold: name it package.module:factory"
+            f"{self.name} is defined by a function, which a weight file cannot store: use package.module:factory"
         )
 
     def driven(self, continuous: bool = False) -> Any:
@@ -161,10 +161,10 @@ def _stepping(step: Callable[..., Any], held: Any) -> tuple[Callable[..., Any], 
     if type(step).forward is nn.Module.forward:
         name = type(step).__name__
         raise ConfigurationError(
-            f"step is a {name}, which has no forward(x, h) that could be called: give its method, as "
-            f"StepLayer(lambda own, x, h: own.step(x, h), ..., held=module), or say register_cell({name})"
+            f"step is a {name}, which has no forward(x, h): pass its method, as "
+            f"StepLayer(lambda own, x, h: own.step(x, h), ..., held=module), or use register_cell({name})"
         )
-    return lambda own, x, h: own(x, h), step, False
+    return lambda module, x, h: module(x, h), step, False
 
 
 def _check_call(step: Callable[..., Any], count: int) -> None:
@@ -176,14 +176,14 @@ def _check_call(step: Callable[..., Any], count: int) -> None:
     if not callable(step):
         return
     try:
-        said = inspect.signature(step)
+        signature = inspect.signature(step)
     except (TypeError, ValueError):  # a function of C says nothing
         return
     try:
-        said.bind(*range(count))
+        signature.bind(*range(count))
     except TypeError as error:
-        given = "(x, h)" if count == 2 else "(held, x, h), since something is held"
-        raise ConfigurationError(f"the step is called as step{given}, and takes {said}: {error}") from error
+        arguments = "(x, h)" if count == 2 else "(held, x, h), since something is held"
+        raise ConfigurationError(f"the step is called as step{arguments}, and takes {signature}: {error}") from error
 
 
 def _holder(values: Mapping[str, Any]) -> nn.Module:

@@ -77,7 +77,7 @@ class UnitaryRNN(OrthogonalLayer):
         n = hidden_size // 2
         if kind == "arjovsky":
             if reflections is not None:
-                raise ConfigurationError("kind='arjovsky' has two reflections by construction: leave it out")
+                raise ConfigurationError("kind='arjovsky' always has two reflections: leave reflections out")
             self.reflections = 2
             self.theta = nn.Parameter(torch.empty(3, n).uniform_(-math.pi, math.pi))
             self.vectors = nn.Parameter(torch.empty(2, n, 2).uniform_(-1.0, 1.0))

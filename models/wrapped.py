@@ -75,8 +75,8 @@ class WithLengths(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         """Return the network's output for sequences and their numbers of steps."""
-        own = steps_up_to_last((x != self.padding).any(2))
-        return self.model(torch.where(own[:, :, None], x, 0.0), own.sum(1).cpu())
+        valid = steps_up_to_last((x != self.padding).any(2))
+        return self.model(torch.where(valid[:, :, None], x, 0.0), valid.sum(1).cpu())
 
 
 def steps_up_to_last(mask: Tensor) -> Tensor:
@@ -86,9 +86,9 @@ def steps_up_to_last(mask: Tensor) -> Tensor:
         >>> steps_up_to_last(torch.tensor([[False, True, False]]))
         tensor([[ True,  True, False]])
     """
-    own = mask.flip(1).cummax(1).values.flip(1)
-    own[:, 0] = True
-    return own
+    valid = mask.flip(1).cummax(1).values.flip(1)
+    valid[:, 0] = True
+    return valid
 
 
 def takes_lengths(model: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Shown: the HTML report, its figures, and the command line."""
+"""HTML report, its figures, and the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["render", "report"]
 
 
 def __getattr__(name: str) -> Any:
-    """Each loads its libraries when it is asked for: ``stability verify`` starts at once."""
+    """Return a name of the package; its libraries are imported on first use, so that commands start at once."""
     if name == "render":
         from .page.html import render
 

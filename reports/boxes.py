@@ -1,4 +1,4 @@
-"""The inputs that claims about LSTM and GRU are about, in words and as an option of a command."""
+"""Input boxes of claims, in words and as a command-line option."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SHOWN = 4
 Ends = tuple[list[float], list[float]]
 
 
-def ends(value: Any) -> Ends | None:
-    """Low and high ends out of a file, one a feature (or one for all); ``None`` for anything else.
+def box_limits(value: Any) -> Ends | None:
+    """Return low and high ends from a file, one for each feature (or one for all); ``None`` for anything else.
 
     Example:
-        >>> ends([0, [1, 2]]), ends([0]), ends([0, "1"])
+        >>> box_limits([0, [1, 2]]), box_limits([0]), box_limits([0, "1"])
         (([0.0, 0.0], [1.0, 2.0]), None, None)
     """
     if not isinstance(value, (list, tuple)) or len(value) != 2:
@@ -35,20 +35,20 @@ def _is_number(value: Any) -> bool:
 
 
 def interval(value: Any) -> str:
-    """A range in words; empty where it is none.
+    """Return a range in words; empty for anything else.
 
     Example:
         >>> interval([0, 1]), interval([[0, 0], [1, 2]]), interval([[0.0] * 9, [1.0] * 8 + [3.0]])
         ('[0, 1]', '[0, 1] × [0, 2]', 'an interval for each of 9 features, together [0, 3]')
     """
-    found = ends(value)
-    if found is None:
+    limits = box_limits(value)
+    if limits is None:
         return ""
-    pairs = list(zip(*found))
+    pairs = list(zip(*limits))
     if len(set(pairs)) == 1:
         pairs = pairs[:1]
     if len(pairs) > SHOWN:
-        whole = f"[{number(min(found[0]))}, {number(max(found[1]))}]"
+        whole = f"[{number(min(limits[0]))}, {number(max(limits[1]))}]"
         return f"an interval for each of {len(pairs)} features, together {whole}"
     return " × ".join(f"[{number(low)}, {number(high)}]" for low, high in pairs)
 
@@ -74,30 +74,30 @@ def box_note(analysis: Mapping[str, Any]) -> str:
         source = "the bounds stated with the data"
     elif origin == "stated":
         source = "as stated with --input-box"
-        stated, seen = ends(analysis.get("input_box")), ends(analysis.get("input_seen"))
-        if stated and seen and (min(seen[0]) < max(stated[0]) or max(seen[1]) > min(stated[1])):
+        claimed, observed = box_limits(analysis.get("input_box")), box_limits(analysis.get("input_seen"))
+        if claimed and observed and (min(observed[0]) < max(claimed[0]) or max(observed[1]) > min(claimed[1])):
             source += f"; on the data they lie in {interval(analysis['input_seen'])} and leave it"
     return f"Inputs{f' of {part}' if part else ''} in {box}, {source}."
 
 
 def box_option(analysis: Mapping[str, Any]) -> str:
-    """The box of a model as the option of a command, wide enough for every feature; empty where there is none.
+    """Return the input box of a model as a command-line option, wide enough for every feature; empty without a box.
 
     Example:
         >>> box_option({"input_box": [[0, -0.1], [1, 2]]}), box_option({})
         ('--input-box -0.1 2', '')
     """
-    found = ends(analysis.get("input_box"))
-    if found is None:
+    limits = box_limits(analysis.get("input_box"))
+    if limits is None:
         return ""
-    return "--input-box " + " ".join(repr(v).removesuffix(".0") for v in (min(found[0]), max(found[1])))
+    return "--input-box " + " ".join(repr(v).removesuffix(".0") for v in (min(limits[0]), max(limits[1])))
 
 
-def in_box(found: Mapping[str, Any]) -> str:
+def in_box(verdict: Mapping[str, Any]) -> str:
     """Return the range of inputs of the second verdict in a few words.
 
     Example:
         >>> in_box({}), in_box({"stated": True})
         ('for inputs like the data', 'for inputs in the stated box')
     """
-    return "for inputs in the stated box" if found.get("stated") else "for inputs like the data"
+    return "for inputs in the stated box" if verdict.get("stated") else "for inputs like the data"

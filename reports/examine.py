@@ -1,4 +1,4 @@
-"""A report of networks in this process, on data in this process: what ``stability report`` does with files."""
+"""Report of networks and data that are in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def report(
     progress: Callable[[str, str], Any] | None = None,
     **data: Any,
 ) -> Path:
-    """Examine networks on data of one's own, and draw the page.
+    """Examine networks on arrays of data, and draw the page.
 
     Args:
         models: a network, called as ``model(x)``, or several by name; also those that take tokens by an embedding.
@@ -32,7 +32,7 @@ def report(
         y: ``(n,)`` integers for classes, floats for values; a target at every step: see ``task_from_arrays``.
         out: the folder; run again over the same one, what is finished is kept.
         quick: small budgets.
-        seed: of everything random.
+        seed: random seed.
         input_box: ends of the box that every input stays in, of claims about inputs in a box (all of LSTM and GRU,
             a further one of other networks); by default the range of the data, of these a little more.
         overwrite: whether a report of other models or settings may be replaced.
@@ -67,20 +67,20 @@ def report(
     if wrong is not None or not networks:
         raise ConfigurationError(f"models must be a torch.nn.Module, or several by name; {wrong} is none")
     with in_memory({"x": x, "y": y, **data}) as place:
-        asked = ("data", {"file": place, "digest": read_source(place).digest, "held_out": None})
-        task = make_task("data", seed=seed, **asked[1])
+        task_options = ("data", {"file": place, "digest": read_source(place).digest, "held_out": None})
+        task = make_task("data", seed=seed, **task_options[1])
         for name, model in networks.items():
             joined(task, model, name)
         folders = names_for(list(networks))
-        given = tuple(
-            Given(folder, f"python:{name}", model, asked, name)
+        subjects = tuple(
+            Given(folder, f"python:{name}", model, task_options, name)
             for folder, (name, model) in zip(folders, networks.items())
         )
-        campaign = Campaign(Path(out), tuple(folders), given, quick=quick, seed=seed, input_box=input_box)
+        campaign = Campaign(Path(out), tuple(folders), subjects, quick=quick, seed=seed, input_box=input_box)
         with opened(campaign, overwrite=overwrite, pages=page_files()):
             outcomes = run_campaign(campaign, processes=1, news=progress, overwrite=overwrite)
             failed = {o.name: o.error for o in outcomes if o.error is not None}
-            if len(failed) == len(given):
+            if len(failed) == len(subjects):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
             page = render(out, overwrite=overwrite, formats=QUICK_FORMATS if quick else FORMATS)
     if failed:

@@ -1,4 +1,4 @@
-"""Numbers and verdicts as a reader wants them: the named filters of the page and of the command line."""
+"""Formats of numbers and verdicts for the page and the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METRICS = {
 
 
 def _real(value: Any) -> float | None:
-    """``value`` as a float, or ``None`` where there is no number to show."""
+    """Return ``value`` as a float, or ``None`` without a number to show."""
     if value is None or isinstance(value, (str, bool)):
         return None
     value = float(value)
@@ -40,7 +40,7 @@ def _real(value: Any) -> float | None:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """A number to so many significant digits; large and small ones as a power of ten.
+    """Format a number to some significant digits; large and small ones with a power of ten.
 
     Args:
         value: the number; ``None`` and NaN show as a dash.
@@ -72,7 +72,7 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def signed(value: Any) -> str:
-    """Like ``number``, with a plus sign where it is positive.
+    """Format like ``number``, with a plus sign for positive values.
 
     Example:
         >>> signed(0.25), signed(-0.25), signed(0)
@@ -84,7 +84,7 @@ def signed(value: Any) -> str:
 
 
 def margin_words(value: Any) -> str:
-    """The margin of a criterion; of one that is zero but for the rounding of some operations, that too.
+    """Format the margin of a criterion; add its rounding error if the margin is zero up to rounding.
 
     Example:
         >>> margin_words(-0.25), margin_words(-4.44e-16), margin_words(0)
@@ -95,7 +95,7 @@ def margin_words(value: Any) -> str:
 
 
 def percent(value: Any) -> str:
-    """A share as per cent with one decimal; never ``0.0 %`` for something, nor ``100.0 %`` for less than all.
+    """Format a share as a percentage with one decimal; only nothing is ``0.0 %`` and only all is ``100.0 %``.
 
     Example:
         >>> percent(0.9704), percent(0.0002), percent(0.0), percent(0.99999), percent(1.0)
@@ -113,8 +113,20 @@ def percent(value: Any) -> str:
     return f"{100 * x:.1f} %".replace("-", "−")
 
 
+def whole_percent(share: float, *, proved: bool = False) -> str:
+    """Format a share in whole percent: a proved one is rounded down, a measured one to the nearest number.
+
+    Example:
+        >>> whole_percent(0.4567), whole_percent(0.4567, proved=True), whole_percent(0.001), whole_percent(1.0)
+        ('46', '45', '< 1', '100')
+    """
+    if proved:
+        return str(math.floor(100 * share + 1e-9))
+    return "< 1" if 0 < share < 0.01 else "> 99" if 0.99 < share < 1 else f"{100 * share:.0f}"
+
+
 def metric(value: Any, name: str | None) -> str:
-    """A task's metric: accuracies as per cent, anything else as a number.
+    """Format a task's metric: an accuracy as a percentage, anything else as a number.
 
     Example:
         >>> metric(0.5, "accuracy"), metric(0.0123, "mse")
@@ -124,7 +136,7 @@ def metric(value: Any, name: str | None) -> str:
 
 
 def metric_word(name: Any) -> str:
-    """A task's metric in words.
+    """Return the name of a task's metric in words.
 
     Example:
         >>> metric_word("mse"), metric_word("accuracy"), metric_word("perplexity")
@@ -134,7 +146,7 @@ def metric_word(name: Any) -> str:
 
 
 def count(value: Any) -> str:
-    r"""A whole number with thin spaces between thousands.
+    r"""Format a whole number with thin spaces between thousands.
 
     Example:
         >>> count(1234567) == "1\u202f234\u202f567"
@@ -145,7 +157,7 @@ def count(value: Any) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """A time span in the units one would say it in.
+    """Format a duration in readable units.
 
     Example:
         >>> duration(0.0421), duration(7.31), duration(192.0), duration(7300)
@@ -166,7 +178,7 @@ def duration(seconds: Any) -> str:
 
 
 def bound(value: Any, digits: int, *, up: bool) -> str:
-    """A proved bound: as ``number``, and rounded so that it says no more than was proved.
+    """Format a proved bound like ``number``, rounded so that it claims no more than was proved.
 
     Args:
         value: the number; ``None`` and NaN show as a dash.
@@ -186,7 +198,7 @@ def bound(value: Any, digits: int, *, up: bool) -> str:
 
 
 def at_least(value: Any) -> str:
-    """A proved lower bound to three digits.
+    """Format a proved lower bound to three digits.
 
     >>> at_least(0.42997), at_least(None)
     ('0.429', '–')
@@ -195,7 +207,7 @@ def at_least(value: Any) -> str:
 
 
 def rate(value: Any, discrete: bool) -> str:
-    """A certified rate with its symbol and unit, with the digits of the certificate's statement.
+    """Format a certified rate with its symbol and unit, with the digits of the certificate's statement.
 
     Args:
         value: ``lambda`` (continuous) or ``rho`` (discrete).
@@ -212,7 +224,7 @@ def rate(value: Any, discrete: bool) -> str:
 
 
 def half_life(value: Any, discrete: bool) -> float | None:
-    r"""Time in which a difference halves: ``log 2 / lambda``, or ``log 2 / -log rho`` steps.
+    r"""Return the time in which a difference halves: ``log 2 / lambda``, or ``log 2 / -log rho`` steps.
 
     Args:
         value: the rate; ``None`` gives ``None``.
@@ -261,7 +273,7 @@ def time_to(share: float, pairs: Sequence[tuple[float, float]], discrete: bool) 
 
 
 def bound_at(time: float, pairs: Sequence[tuple[float, float]], discrete: bool) -> float | None:
-    """The smallest proved bound on the distance after a time, as a multiple of the distance at the start.
+    """Return the smallest proved bound on the distance at a time, as a multiple of the initial distance.
 
     Example:
         >>> round(bound_at(28, [(0.9732, 2.902)], True), 2)
@@ -281,7 +293,7 @@ def time_unit(discrete: bool) -> str:
 
 
 def verdict_word(state: Any) -> str:
-    """The verdict in the words of the report.
+    """Return a verdict in the words of the report.
 
     Args:
         state: a verdict, ``invalid`` (a file that does not verify), ``stale`` (results about other weights), or
@@ -295,7 +307,7 @@ def verdict_word(state: Any) -> str:
 
 
 def verdict_sign(state: Any) -> str:
-    """The sign before it.
+    """Return the sign that precedes a verdict.
 
     Example:
         >>> verdict_sign("refuted"), verdict_sign(None)
@@ -307,7 +319,7 @@ def verdict_sign(state: Any) -> str:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), most: int | None = None
 ) -> str:
-    """A table of plain text, columns two spaces apart.
+    """Format a table of plain text, columns two spaces apart.
 
     Args:
         header: names of the columns.
@@ -339,7 +351,7 @@ def table(
 
 
 def _pieces(cell: str, most: int | None) -> list[str]:
-    """The lines of a cell; a word that is longer than a line is broken."""
+    """Split a cell into lines; a word longer than a line is broken."""
     return [cell] if most is None or len(cell) <= most else textwrap.wrap(cell, most, break_on_hyphens=False)
 
 

@@ -1,4 +1,4 @@
-"""Values as JSON knows them."""
+"""Conversion of values to JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stability.storage.writing import write_text
 
 
 def jsonable(value: Any) -> Any:
-    """JSON values only: numbers that are not finite become ``None``, paths become text.
+    """Convert to JSON values: numbers that are not finite become ``None``, paths become text.
 
     Example:
         >>> jsonable({"a": (1.0, float("nan"))})
@@ -30,10 +30,10 @@ def jsonable(value: Any) -> Any:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a document as JSON that every reader reads the same.
+    """Write a document as standard JSON.
 
     Args:
-        path: of the file.
+        path: path of the file.
         document: values as ``jsonable`` takes them.
 
     Raises:

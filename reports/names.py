@@ -1,4 +1,4 @@
-"""Names made fit to be shown: from outside, nothing invisible, nothing that steers a terminal; of claims, in words."""
+"""Printable names: invisible and terminal-control characters escaped, long names shortened; names of claims."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _hidden(character: str) -> bool:
 
 
 def printable(text: Any, keep: str = "") -> str:
-    r"""The text with every character that is not seen (controls, direction marks, lone surrogates) as an escape.
+    r"""Escape every invisible character of a text (controls, direction marks, lone surrogates).
 
     Args:
         text: anything; it is turned into text first.
@@ -44,7 +44,7 @@ def printable(text: Any, keep: str = "") -> str:
 
 
 def terminal_safe(text: str) -> str:
-    r"""``printable`` for text of several lines: lines and tabulators stay.
+    r"""Make a text of several lines printable; line breaks and tabulators stay.
 
     Example:
         >>> print(terminal_safe("one\ntwo\x1b]0;title\x07"))
@@ -55,7 +55,7 @@ def terminal_safe(text: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    r"""JSON values with every text in them (names of fields too) made printable; lines in texts stay.
+    r"""Make every text in JSON values printable (names of fields, too); line breaks stay.
 
     Example:
         >>> clean({"a\x00": ["b\x1b", 1]})
@@ -71,7 +71,7 @@ def clean(value: Any) -> Any:
 
 
 def breakable(text: str) -> Markup:
-    """A name as HTML that may be broken after what separates its words, else every ``SEGMENT`` letters.
+    """Return a name as HTML that may be broken after separators of words, else every ``SEGMENT`` letters.
 
     Example:
         >>> breakable("nets:my_lstm<1>"), breakable("x" * 25)[20:]
@@ -97,7 +97,7 @@ def columns(text: str) -> int:
 
 
 def cut(text: str, letters: int) -> str:
-    """The text in at most so many letters, its middle left out; for texts of any length.
+    """Shorten a text of any length to some letters by leaving out its middle.
 
     Example:
         >>> cut("a message of a file", 10)
@@ -110,7 +110,7 @@ def cut(text: str, letters: int) -> str:
 
 
 def shorten(text: str, room: int) -> str:
-    """The text in at most so many columns, its middle left out.
+    """Shorten a text to some terminal columns by leaving out its middle.
 
     Args:
         text: a printable text.
@@ -135,12 +135,12 @@ def shorten(text: str, room: int) -> str:
     return f"{head}…{tail}"
 
 
-def claim_name(name: str, beside: Collection[str]) -> str:
-    """A claim's name in words: of two about contraction in one certificate each says which inputs it is about.
+def claim_name(name: str, claims: Collection[str]) -> str:
+    """Return a claim's name in words; two contraction claims in one certificate are told apart by their inputs.
 
     Args:
-        name: of the claim.
-        beside: names of all claims of the certificate.
+        name: name of the claim.
+        claims: names of all claims of the certificate.
 
     Example:
         >>> claim_name("equilibrium_in_box", ()), claim_name("contraction", {"bounded"})
@@ -150,7 +150,7 @@ def claim_name(name: str, beside: Collection[str]) -> str:
     """
     if name == "driven_contraction":
         return "contraction under inputs in a box"
-    if name == "contraction" and "driven_contraction" in beside:
+    if name == "contraction" and "driven_contraction" in claims:
         return "contraction under every input"
     return name.replace("_", " ")
 
@@ -159,7 +159,7 @@ _ONE = re.compile(r"entries in \[(\S+), \1\]")
 
 
 def single_value(sentence: Any) -> str:
-    """A certificate's sentence as a page says it: a range whose ends are the same is one value.
+    """Replace ranges with equal ends in a certificate's sentence by their one value.
 
     The sentence itself is part of the certificate, and stays as the checker knows it.
 

@@ -1,4 +1,4 @@
-"""Second opinions in words: what solvers said of the circle criterion and KYP beside the frequency domain."""
+"""Second opinions in words: the statuses of semidefinite solvers beside the frequency-domain test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from .formatting import duration, number, signed
 from .vocabulary import NAMES
 
-SHORT = ("criterion", "solver", "status", "margin", "its P", "frequency domain", "agree", "alone", "time")
+SHORT = ("criterion", "solver", "status", "margin", "checked P", "frequency domain", "agree", "status is", "time")
 """Titles of the columns of ``opinion_cells``."""
 NUMERIC = (3, 8)
 
@@ -41,17 +41,16 @@ def opinion_cells(opinion: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def opinion_count(asked: int, wrong: int) -> str:
-    """Count the solver statuses that would have been wrong by themselves.
+def opinion_count(answers: int, wrong: int) -> str:
+    """Return how many solver statuses were wrong, in words.
 
     Example:
         >>> opinion_count(4, 1), opinion_count(0, 0)
-        ('Of 4 statuses that say yes or no, 1 would have been wrong by itself.', 'No solver said yes or no.')
+        ('1 of 4 solver statuses was wrong.', 'No solver gave an answer.')
     """
-    if not asked:
-        return "No solver said yes or no."
-    statuses = f"{asked} status that says" if asked == 1 else f"{asked} statuses that say"
-    return f"Of {statuses} yes or no, {wrong} would have been wrong by itself."
+    if not answers:
+        return "No solver gave an answer."
+    return f"{wrong} of {answers} solver statuses {'was' if wrong == 1 else 'were'} wrong."
 
 
 def _word(value: Any, yes: str, no: str) -> str:

@@ -1,4 +1,4 @@
-"""Verdicts in words: what was found, what it means, and what it does not mean."""
+"""Verdicts in words: the result, its meaning and its limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CRITERIA = {
     "pairwise": "a norm of the weights that the activation on pairs does not stretch",
     "cascade": "a stack of contracting layers with bounded coupling",
     "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
-    "form": "whether a step is made of affine maps and known activations, so that a criterion is about it",
+    "form": "form of the step: affine maps and known activations",
 }
 
 UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
@@ -89,7 +89,7 @@ WITNESSES = {  # findings against stability, and what each is
 
 
 def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
-    """The verdict in one sentence.
+    """Return the verdict in one sentence.
 
     Args:
         summary: ``certificates.view``; ``None`` for none.
@@ -99,57 +99,57 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
         >>> sentence({"verdict": "inconclusive", "findings": []}, True)
         'Neither a proof of stability nor a counterexample was found.'
     """
-    found = state(summary)
-    if summary is None or found is None:
+    verdict = state(summary)
+    if summary is None or verdict is None:
         return "No claim about stability was examined."
-    if found == "certified":
-        missed = _missed(summary, discrete)
+    if verdict == "certified":
+        note = _missed(summary, discrete)
         half = time_to(0.5, summary.get("pairs", ()), discrete)
-        text = "Any two trajectories under the same input approach each other, wherever they start"
+        text = "Proved: any two trajectories under the same input approach each other, wherever they start"
         if summary.get("driven"):
-            return _in_box(missed, summary, half, discrete)
+            return _in_box(note, summary, half, discrete)
         if half is None:
-            return f"{missed}{text}: proved."
+            return f"{note}{text}."
         if summary["rate"] == 0 and discrete:
-            return f"{missed}{text}, and meet after one step: proved."
-        return f"{missed}{text}: after {number(half, 4)} {time_unit(discrete)} their distance is at most half: proved."
-    if found == "refuted" and summary.get("proof") == "destabilising_slopes":
-        return "Not stable for every activation with these slopes: proved, by an unstable one."
-    if found == "refuted":
-        return "Not globally stable: proved, by a counterexample with all rounding errors inside."
+            return f"{note}{text}, and meet after one step."
+        return f"{note}{text}; after {number(half, 4)} {time_unit(discrete)} their distance is at most half."
+    if verdict == "refuted" and summary.get("proof") == "destabilising_slopes":
+        return "Proved: some activation with these slopes makes it unstable."
+    if verdict == "refuted":
+        return "Proved: it is not globally stable. The counterexample is verified with rigorous error bounds."
     return "Neither a proof of stability nor a counterexample was found."
 
 
-def _in_box(missed: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:
-    """The sentence of a claim about inputs in a box; what was found about every input follows it."""
+def _in_box(note: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:
+    """Return the sentence of a claim about inputs in a box; the result for every input follows it."""
     driven = summary["driven"]
-    start, where = _starting(driven, discrete), interval([driven["low"], driven["high"]])
+    start, range_words = _starting(driven, discrete), interval([driven["low"], driven["high"]])
     halves = "" if half is None else f", their distance is at most half {_lasting(half, time_unit(discrete))} later"
-    text = f"{missed}Under inputs in {where} any two trajectories approach each other {start}{halves}: proved."
+    text = f"{note}Proved: under inputs in {range_words} any two trajectories approach each other {start}{halves}."
     bare = next((c for c in summary.get("claims", ()) if c["name"] == "contraction"), None)
     if bare is not None and bare["verdict"] == "refuted":
-        text += " Under every input they do not: proved as well, by a counterexample with an input outside."
+        text += " Also proved: under other inputs they need not; there is a counterexample."
     return text
 
 
 def _starting(driven: Mapping[str, Any], discrete: bool) -> str:
-    """From when on a claim about inputs in a box holds."""
+    """Return the time from which a claim about inputs in a box holds, in words."""
     since, settling = driven["since"], driven.get("settling")
     if since is not None:
         return f"from step {since} on"
     if settling is None:
         return "once they have entered the sets of the proof"
-    after = _lasting(settling, "steps") if discrete else f"{at_most(settling)} units of time"
-    return f"from {after} after they entered the first set of the proof on"
+    settled = _lasting(settling, "steps") if discrete else f"{at_most(settling)} units of time"
+    return f"from {settled} after they entered the first set of the proof"
 
 
 def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
-    """The rate that was asked for, where it was not reached."""
+    """Return a note on the requested rate if it was not reached."""
     meta = summary.get("meta") or {}
     if meta.get("asked_rate_reached") is not False:
         return ""
-    asked = number(meta.get("asked_rate"), 5)
-    return f"Certified stable, but not at the rate {asked}: best proved {rate(summary['rate'], discrete)}. "
+    requested = number(meta.get("asked_rate"), 5)
+    return f"Certified stable, but not at the rate {requested}: best proved {rate(summary['rate'], discrete)}. "
 
 
 def state(summary: Mapping[str, Any] | None) -> str | None:
@@ -166,7 +166,7 @@ def state(summary: Mapping[str, Any] | None) -> str | None:
 
 
 def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
-    """A finding's outcome in a sign and words, and its tone (``good``, ``bad`` or ``quiet``).
+    """Return a finding's outcome as sign and words, and its tone (``good``, ``bad`` or ``quiet``).
 
     Args:
         finding: with ``criterion``, ``holds``, ``margin`` and ``detail``.
@@ -187,26 +187,26 @@ def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
 
 def reason(summary: Mapping[str, Any] | None) -> str:
     """Return the reason of the verdict."""
-    found = state(summary)
-    if summary is None or found is None:
+    verdict = state(summary)
+    if summary is None or verdict is None:
         return ""
-    if found == "certified":
+    if verdict == "certified":
         name = str(summary.get("criterion"))
         return f"By this criterion: {CRITERIA.get(name, 'see the certificate')}."
-    if found == "refuted":
+    if verdict == "refuted":
         return str(summary["statement"])
-    tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
+    examined = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
     if summary.get("needs_box"):
-        return "No criterion holds for an LSTM or GRU under every input: it needs a range that inputs stay in."
-    unread = next((f for f in tried if f["criterion"] == "form"), None)
-    if unread is not None:
-        return f"No criterion is about its step, as far as it was read: {unread['detail']}. It is measured alone."
-    if holds := [NAMES.get(str(f["criterion"]), str(f["criterion"])) for f in tried if f["holds"]]:
-        return f"{', '.join(holds)}: holds in the search, without a proof that the checker accepts at its rate."
-    if not any(f["margin"] is not None for f in tried):
-        why = next((str(f["detail"]) for f in tried if mark(f)[1] == "bad"), "")
+        return "No criterion holds for an LSTM or GRU under every input: state a range of inputs."
+    form = next((f for f in examined if f["criterion"] == "form"), None)
+    if form is not None:
+        return f"No criterion covers this step: {form['detail']}. Only measurements are available."
+    if holds := [NAMES.get(str(f["criterion"]), str(f["criterion"])) for f in examined if f["holds"]]:
+        return f"{', '.join(holds)}: holds numerically, but the checker accepts no proof at its rate."
+    if not any(f["margin"] is not None for f in examined):
+        why = next((str(f["detail"]) for f in examined if mark(f)[1] == "bad"), "")
         return f"No criterion holds: {why}." if why else "No criterion applies to this kind of model."
-    last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)
+    last = next((f for f in examined if f["criterion"] == "multiplier" and f["margin"] is not None), None)
     if last is None:
         return "No criterion holds; the table of criteria has their margins."
     return (
@@ -228,9 +228,9 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         >>> for fact in meaning(summary, True, 28): print(*fact, sep=": ")
         rate: ρ = 0.9732 per step
         overshoot: 2.902
-        bound after 28 steps, the trained length: 1.36 × the distance at the start
-        certainly below the start: after 40 steps
-        certainly below half of it: after 65 steps
+        bound after 28 steps (trained length): 1.36 × the initial distance
+        below the initial distance: after 40 steps
+        below half the initial distance: after 65 steps
     """
     if summary is None or state(summary) not in ("certified", "refuted"):
         return ()
@@ -238,17 +238,17 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         size = summary.get("modulus")
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
     pairs, unit, driven = summary.get("pairs", ()), time_unit(discrete), summary.get("driven")
-    dt, said = summary.get("dt"), rate(summary["rate"], discrete)
+    dt, rate_words = summary.get("dt"), rate(summary["rate"], discrete)
     if dt and 0.0 < summary["rate"] < 1.0:
-        said += f" of {number(dt)}: decay {bound(-math.log(summary['rate']) / dt, 4, up=False)} per unit of time"
-    facts = [("rate", said), ("overshoot", at_most(summary["overshoot"]))]
+        rate_words += f" of {number(dt)}: decay {bound(-math.log(summary['rate']) / dt, 4, up=False)} per unit of time"
+    facts = [("rate", rate_words), ("overshoot", at_most(summary["overshoot"]))]
     if driven:
         facts.append(("holds", f"{_starting(driven, discrete)}, counted as {'step' if discrete else 'time'} 0"))
         facts.append(("inputs", f"in {interval([driven['low'], driven['high']])} at all times, and no others"))
     elif length is not None and discrete and pairs:
         share = bound(bound_at(length, pairs, discrete), 3, up=True)
-        facts.append((f"bound after {length} steps, the trained length", f"{share} × the distance at the start"))
-    for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):
+        facts.append((f"bound after {length} steps (trained length)", f"{share} × the initial distance"))
+    for share, words in ((1.0, "below the initial distance"), (0.5, "below half the initial distance")):
         when = time_to(share, pairs, discrete)
         if when is not None:
             facts.append((words, f"after {_lasting(when, unit, dt)}"))
@@ -256,7 +256,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
 
 
 def _lasting(when: float, unit: str, dt: float | None = None) -> str:
-    """A number of steps or units of time; with the duration of a step both."""
+    """Format a number of steps or units of time; both if the duration of a step is known."""
     one = unit.removesuffix("s").replace("units", "unit")
     return f"{number(when, 4)} {one if when == 1 else unit}{f' ({number(when * dt, 4)} units of time)' if dt else ''}"
 
@@ -267,60 +267,60 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
     recovery, memory = summary.get("recovery"), summary.get("memory")
     if recovery:
         size, tol = number(recovery["size"]), number(recovery["tol"])
-        what = f"a disturbance of size {size} is below {tol}"
+        event = f"a disturbance of size {size} is below {tol}"
         if summary.get("driven"):  # what takes a state out of the sets of the proof starts anew
-            what = f"runs that are {size} apart, both in the sets of the proof, are less than {tol} apart"
+            event = f"runs that are {size} apart, both in the sets of the proof, are less than {tol} apart"
         lasting = _lasting(recovery["time"], unit, summary.get("dt"))
-        facts.append(("recovery time", f"{lasting}: {what} by then, whatever the input of the claim"))
+        facts.append(("recovery time", f"{lasting}: {event} by then, for every input of the claim"))
     if memory:
         size = at_most(memory["size"])
-        what = (
-            f"what came before moves the state by less than {number(memory['tol'])} (states differ by {size} at most)"
+        event = (
+            f"earlier inputs change the state by less than {number(memory['tol'])} (states differ by at most {size})"
         )
-        facts.append(("memory horizon", f"{_lasting(memory['time'], unit)}: {what}"))
+        facts.append(("memory horizon", f"{_lasting(memory['time'], unit)}: {event}"))
     return facts
 
 
 def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tuple[str, str]]:
-    """The second verdict, about inputs in a stated box or like the data, as a label and a value; or none.
+    """Return the second verdict, about inputs in a stated box or like the data, as labels and values.
 
     Args:
         summary: ``certificates.view``.
         discrete: whether rates are per step.
 
     Example:
-        >>> found = {"answer": "open", "low": [0.0], "high": [1.0], "margin": 0.05, "why": "the sets do not shrink"}
+        >>> found = {"answer": "open", "low": [0.0], "high": [1.0], "margin": 0.05, "why": "no sets shrink"}
         >>> like_data({"like_data": found}, True)[0][1]
-        'open: no proof was found for inputs in [0, 1], their range and 5 % of its width (the sets do not shrink)'
+        'open: no proof was found for inputs in [0, 1], the range of the data plus 5 % of its width (no sets shrink)'
     """
-    found = (summary or {}).get("like_data")
-    if not found or found.get("low") is None or found.get("high") is None:
+    result = (summary or {}).get("like_data")
+    if not result or result.get("low") is None or result.get("high") is None:
         return ()
-    box, label = interval([found["low"], found["high"]]), in_box(found)
-    of = f"their range and {number(100 * (found['margin'] or 0.0))} % of its width"
-    where = f"inputs in {box}, {'as stated with --input-box' if found.get('stated') else of}"
-    why = f" ({found['why']})" if found.get("why") else ""
-    if found["answer"] == "certified":
+    box, label = interval([result["low"], result["high"]]), in_box(result)
+    of = f"the range of the data plus {number(100 * (result['margin'] or 0.0))} % of its width"
+    box_words = f"inputs in {box}, {'as stated with --input-box' if result.get('stated') else of}"
+    why = f" ({result['why']})" if result.get("why") else ""
+    if result["answer"] == "certified":
         text = (
-            f"proved: {_starting(found, discrete)} any two trajectories approach each other under {where}: "
-            f"{rate(found['rate'], discrete)}"
+            f"proved: {_starting(result, discrete)} any two trajectories approach each other under {box_words}: "
+            f"{rate(result['rate'], discrete)}"
         )
-        return (label, text), *((f"{name}, {label}", fact) for name, fact in _forgetting(found, time_unit(discrete)))
+        return (label, text), *((f"{name}, {label}", fact) for name, fact in _forgetting(result, time_unit(discrete)))
     text = {
-        "implied": "proved as well: the claim is about every input",
+        "implied": "also proved: the claim covers every input",
         "refuted": "not stable either: the input of the counterexample lies in "
-        + ("the range of the data, all of which is in the box" if found.get("stated") else "the range of the data"),
-    }.get(str(found["answer"]), f"open: no proof was found for {where}{why}")
+        + ("the range of the data, all of which is in the box" if result.get("stated") else "the range of the data"),
+    }.get(str(result["answer"]), f"open: no proof was found for {box_words}{why}")
     return ((label, text),)
 
 
-def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the range of the data") -> list[str]:
+def notes(summary: Mapping[str, Any] | None, inputs: str = "", range_words: str = "the range of the data") -> list[str]:
     """Return notes that a reader needs beside the verdict.
 
     Args:
         summary: ``certificates.view``.
         inputs: ``boxes.box_note``: what inputs the claim is about, where it is not about every input.
-        where: the range of inputs in which counterexamples were searched first.
+        range_words: the range of inputs in which counterexamples were searched first.
 
     Example:
         >>> notes({"verdict": "certified"}, "Inputs in [0, 1], the range of the data.")
@@ -329,18 +329,18 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "", where: str = "the
     if summary is None:
         return []
     meta = summary.get("meta") or {}
-    out = [inputs] if inputs else []
+    lines = [inputs] if inputs else []
     witness = meta.get("witness")
     if isinstance(witness, Mapping) and state(summary) == "refuted":
-        out += _witness(witness, where)
-    ends = summary.get("witness_input")
-    if ends is not None and state(summary) == "refuted":
-        between = number(ends[0]) if ends[0] == ends[1] else f"from {number(ends[0])} to {number(ends[1])}"
-        out.append(f"No range of inputs that contains the counterexample's input (entries {between}) can be certified.")
+        lines += _witness(witness, range_words)
+    limits = summary.get("witness_input")
+    if limits is not None and state(summary) == "refuted":
+        between = number(limits[0]) if limits[0] == limits[1] else f"from {number(limits[0])} to {number(limits[1])}"
+        lines.append(f"No range that contains the counterexample's input (entries {between}) can be certified.")
     rounding = meta.get("rounding")
     if isinstance(rounding, Mapping) and state(summary) == "certified":
-        out += _rounded(rounding)
-    return out
+        lines += _rounded(rounding)
+    return lines
 
 
 def _rounded(rounding: Mapping[str, Any]) -> list[str]:
@@ -349,30 +349,30 @@ def _rounded(rounding: Mapping[str, Any]) -> list[str]:
         return []
     kind = rounding["dtype"] if rounding.get("dtype") in _PRECISIONS else "its precision"
     return [
-        f"The claim is about exact arithmetic. A run in {kind} was seen at most "
-        f"{number(rounding['relative'])} of the state's size away from one in float64, over {rounding['steps']} steps "
-        f"of {rounding['sequences']} sequences (measured)."
+        f"The claim is about exact arithmetic. Measured: a run in {kind} differs from one in float64 by at most "
+        f"{number(rounding['relative'])} of the state's size ({rounding['sequences']} sequences of {rounding['steps']} "
+        "steps)."
     ]
 
 
 _PRECISIONS = ("float32", "float16", "bfloat16")
 
 
-def _witness(witness: Mapping[str, Any], where: str) -> list[str]:
+def _witness(witness: Mapping[str, Any], range_words: str) -> list[str]:
     """Return the range that holds a counterexample's input, and whether its states are reachable."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
     place = {True: "in", False: "outside"}.get(inside)  # type: ignore[call-overload]
     states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",
-        None: "Whether its states can be reached from the initial state within the trained length is not known.",
+        None: "It is not known whether its states can be reached from the initial state within the trained length.",
     }
-    lies = None if place is None else f"The input of the counterexample lies {place} {where}."
+    lies = None if place is None else f"The input of the counterexample lies {place} {range_words}."
     return [text for text in (lies, states.get(reachable)) if text is not None]
 
 
 def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
-    """Name, verdict in words and statement of the further claims."""
+    """Return name, verdict in words and statement of the further claims."""
     if summary is None:
         return ()
     words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open"}

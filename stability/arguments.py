@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.kernel.checks import unmasked
+from stability.kernel.checks import refuse_rounded, unmasked
 
 Array = np.ndarray
 
@@ -25,7 +25,7 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
         A copy ``(size,)``.
 
     Raises:
-        ConfigurationError: no numbers, NaN or infinity.
+        ConfigurationError: no numbers, NaN, infinity, or numbers that float64 rounds.
         DimensionError: another size.
     """
     unmasked(name, value)
@@ -35,6 +35,7 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
         raise ConfigurationError(otherwise) from error
     if vector.shape != (size,):
         raise DimensionError(name, (size,), vector.shape)
+    refuse_rounded(name, np.asarray(value), vector)
     if not np.isfinite(vector).all():
         raise ConfigurationError(f"{name} must be finite")
     return vector

@@ -134,9 +134,9 @@ def certify(
     if part := part_of(target):
         meta["part"] = part
     if isinstance(rate, float):
-        found = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
+        proved_rate = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
         meta["asked_rate"] = rate
-        meta["asked_rate_reached"] = found is not None and reaches_rate(found, rate, target.is_discrete)
+        meta["asked_rate_reached"] = proved_rate is not None and reaches_rate(proved_rate, rate, target.is_discrete)
     return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
 
 
@@ -150,8 +150,8 @@ def restrict_inputs(subject: Any, input_box: Any) -> Any:
         return subject
     if not hasattr(subject, "inputs"):
         raise ConfigurationError(
-            f"an input box has no meaning for a {type(subject).__name__}: it has no inputs; give E (U in a file), the "
-            "input matrix"
+            "input_box needs a system with inputs, and this one has none: give its input matrix (E in DrivenSystem, U "
+            "in a file), or leave input_box out"
         )
     box = checked_range(input_box, subject.inputs, "input_box")
     with_inputs = getattr(subject, "with_inputs", None)

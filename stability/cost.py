@@ -56,11 +56,11 @@ class Cost:
         """Return advice in a sentence if memory or time does not suffice; empty otherwise."""
         if not self.fits:
             return (
-                "that is more than is free: certify the parts of a stack one by one (FILE#part), take fewer units or "
-                "a machine with more; no option of a single proof needs much less"
+                "more memory than is free: certify the parts of a stack one by one (FILE#part), use fewer units, or "
+                "use a machine with more memory"
             )
         if self.best > 60.0:
-            return "rate any asks for existence alone, a time limit keeps the best rate so far"
+            return "to save time, use rate any (any proof at all), or a time limit (the best rate found until then)"
         return ""
 
 

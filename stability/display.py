@@ -36,8 +36,8 @@ class Displayed:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        said = (f"{name} {text}" if name else text for name, text in self.facts() if len(text) <= SHORT)
-        return f"<{type(self).__name__}: {', '.join(said)}>"
+        facts = (f"{name} {text}" if name else text for name, text in self.facts() if len(text) <= SHORT)
+        return f"<{type(self).__name__}: {', '.join(facts)}>"
 
     def _repr_html_(self) -> str:
         """Return the table that Jupyter shows; every text in it is escaped."""

@@ -18,17 +18,15 @@ class NonFiniteError(StabilityError):
     """A matrix or tensor holds NaN or an infinity."""
 
     def __init__(self, name: str, hint: str = "check the training run or the file it came from") -> None:
-        super().__init__(f"{name} holds NaN or infinite entries; {hint}")
+        super().__init__(f"{name} must be finite, but holds NaN or infinite entries; {hint}")
 
 
 class MaskedError(NonFiniteError):
     """An array of ``numpy.ma`` has masked entries, whose values have no meaning."""
 
     def __init__(self, name: str, count: int) -> None:
-        held = "1 masked entry" if count == 1 else f"{count} masked entries"
-        StabilityError.__init__(
-            self, f"{name} holds {held}: what they stand for is not known; fill them, as by {name}.filled(0.0)"
-        )
+        entries = "1 masked entry" if count == 1 else f"{count} masked entries"
+        StabilityError.__init__(self, f"{name} holds {entries}: fill them, for example by {name}.filled(0.0)")
 
 
 class IllPosedError(StabilityError):

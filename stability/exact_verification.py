@@ -42,7 +42,7 @@ def _exact_system(system: LureSystem) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     if system.origin.method == "euler":
         return identity + dt * a, dt * b, c, d
     if system.origin.method != "midpoint":
-        raise UnsupportedError(f"there is no error-bounded form of the integrator {system.origin.method!r}")
+        raise UnsupportedError(f"the integrator must be euler or midpoint, got {system.origin.method!r}")
     zero = rational(np.zeros(base.D.shape))
     return (
         identity + dt * a + dt * half * (a @ a),
@@ -117,19 +117,19 @@ def check_exact(system: LureSystem, data: Mapping[str, Any]) -> tuple[bool, str]
         True if they do, and the reason.
     """
     if system.states > MAX_STATES:
-        return False, f"the exact method is for at most {MAX_STATES} states, this system has {system.states}"
+        return False, f"exact arithmetic is limited to {MAX_STATES} states; this system has {system.states}"
     P, L, rate = rational(data["P"]), rational(data["L"]), Fraction(float(data["rate"]))
     n, m = system.states, system.channels
     if P.shape != (n, n) or L.shape != (m,) or (P != P.T).any() or any(x < 0 for x in L):
-        return False, "P must be symmetric, L not negative, both of the system's sizes"
+        return False, "P must be a symmetric n x n matrix, and L a vector of m numbers >= 0"
     if not 0 < rate < 1 if system.is_discrete else rate <= 0:
-        return False, "the rate is no exponential decay"
+        return False, "the rate must be below 1 per step, or positive in continuous time"
     p_min, p_max, overshoot = (Fraction(float(data[k])) for k in ("p_min", "p_max", "overshoot"))
     identity = rational(np.eye(n))
     if p_min <= 0 or not is_positive_definite(P - p_min * identity) or not is_positive_definite(p_max * identity - P):
         return False, "P does not lie strictly between p_min and p_max (exact arithmetic)"
     if overshoot < 1 or overshoot * overshoot * p_min < p_max:
-        return False, "the overshoot is smaller than one or than sqrt(p_max / p_min)"
+        return False, "the overshoot is below 1 or below sqrt(p_max / p_min)"
     if not is_positive_definite(-_lmi(system, P, L, rate)):
         return False, "the matrix inequality does not hold (exact arithmetic)"
     return True, "the matrix inequality holds (exact arithmetic)"

@@ -59,17 +59,17 @@ class Nyquist:
 
         axes: Any = pyplot.subplots()[1] if ax is None else ax
         low, high = self.slope
-        seen: Any = self.values[np.abs(self.values) < 20 * (1.0 + 1.0 / high)]
-        axes.plot(seen.real, seen.imag, label="L")
-        axes.plot(seen.real, -seen.imag, linestyle="--", color=axes.lines[-1].get_color(), linewidth=1)
-        reach = float(np.abs(seen).max(initial=1.0)) + 1.0 / high
+        visible: Any = self.values[np.abs(self.values) < 20 * (1.0 + 1.0 / high)]
+        axes.plot(visible.real, visible.imag, label="L")
+        axes.plot(visible.real, -visible.imag, linestyle="--", color=axes.lines[-1].get_color(), linewidth=1)
+        reach = float(np.abs(visible).max(initial=1.0)) + 1.0 / high
         style = {"facecolor": "0.85", "edgecolor": "0.4", "zorder": 0}
         if low == 0:
             axes.add_patch(Rectangle((-3 * reach - 1 / high, -3 * reach), 3 * reach, 6 * reach, **style))
         else:
-            ends = (-1.0 / low, -1.0 / high)
+            crossings = (-1.0 / low, -1.0 / high)
             style |= {"facecolor": "none"} if low < 0 else {}
-            axes.add_patch(Circle((sum(ends) / 2, 0.0), abs(ends[0] - ends[1]) / 2, **style))
+            axes.add_patch(Circle((sum(crossings) / 2, 0.0), abs(crossings[0] - crossings[1]) / 2, **style))
         axes.set_xlim(-1.3 * reach, 1.3 * reach)
         axes.set_ylim(-1.3 * reach, 1.3 * reach)
         axes.set_aspect("equal")
@@ -105,10 +105,10 @@ def nyquist(subject: Any, frequencies: Any = None) -> Nyquist:
     """
     system: Any = getattr(as_subject(subject), "system", None)
     if not isinstance(system, LureSystem) or system.channels != 1:
-        raise UnsupportedError("a Nyquist curve is of a loop with one nonlinearity: give a LureSystem of one channel")
+        raise UnsupportedError("a Nyquist curve needs a loop with one nonlinearity: pass a LureSystem with one channel")
     low, high = float(system.alpha[0]), float(system.beta[0])
     if high <= 0:
-        raise ConfigurationError(f"the larger slope must be positive for a disc to exist, got [{low:g}, {high:g}]")
+        raise ConfigurationError(f"the upper slope bound must be positive, got slopes from {low:g} to {high:g}")
     response = Response(StateSpace(system.A, -system.B, system.C, -system.D, system.is_discrete))
     omega = _frequencies(response) if frequencies is None else np.asarray(frequencies, dtype=np.float64).ravel()
     if not len(omega) or not np.isfinite(omega).all():

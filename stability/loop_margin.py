@@ -81,8 +81,8 @@ def gain_margin(
     system = loop_system(as_subject(subject))
     if (system.alpha > 0).any() or (system.beta < 0).any():
         raise ConfigurationError(
-            f"slopes must contain 0, got {system.slope}: else a larger factor is no larger interval; move the middle "
-            "into A first (A + B K C, slopes minus K)"
+            f"a gain margin needs slope bounds that contain 0, got slope={system.slope}: move a gain K into A first "
+            "(A + B K C, slopes minus K)"
         )
     deadline = Deadline.from_limit(time_limit).named("gain margin")
     return _margin(lambda factor: scale_slopes(system, factor), system.slope, tol, refute, seed, deadline)
@@ -118,7 +118,7 @@ def step_margin(
     _check_tolerance(tol)
     system = loop_system(as_subject(subject))
     if system.origin is None:
-        raise UnsupportedError("a step margin is about an integrator's step; this system has none")
+        raise UnsupportedError("a step margin needs a system from LureSystem.discretise; this one has no integrator")
     deadline = Deadline.from_limit(time_limit).named("step margin")
     return _margin(lambda factor: scale_step(system, factor), system.slope, tol, refute, seed, deadline)
 
@@ -139,16 +139,16 @@ def _certified(system: LureSystem | None, rate: Rate, deadline: Deadline) -> Cer
     """Certify a system by the multiplier criterion at a rate, or return ``None``."""
     if system is None:
         return None
-    found = certify(system, criterion="multiplier", solver="riccati", rate=rate, refute=False, time_limit=deadline)
-    return found if found.verdict is Verdict.CERTIFIED and found.meta.get("asked_rate_reached", True) else None
+    proof = certify(system, criterion="multiplier", solver="riccati", rate=rate, refute=False, time_limit=deadline)
+    return proof if proof.verdict is Verdict.CERTIFIED and proof.meta.get("asked_rate_reached", True) else None
 
 
 def _refuted(system: LureSystem | None, seed: int, deadline: Deadline) -> Certificate | None:
     """Refute the contraction of a system, or return ``None``."""
-    found = None if system is None else search(system, seed=seed, time_limit=deadline)
-    if found is None or found.proof is None or found.claim is None:
+    result = None if system is None else search(system, seed=seed, time_limit=deadline)
+    if result is None or result.proof is None or result.claim is None:
         return None
-    return Certificate(system, found.claim, found.proof.kind, None, None, found.findings, meta=deadline.meta)
+    return Certificate(system, result.claim, result.proof.kind, None, None, result.findings, meta=deadline.meta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ def largest_step(
         1.0
     """
     if not isinstance(system, LureSystem) or system.is_discrete:
-        raise ConfigurationError("largest_step needs a continuous LureSystem")
+        raise ConfigurationError("largest_step needs a LureSystem in continuous time (without dt)")
     _check_tolerance(tol)
     deadline = Deadline.from_limit(time_limit).named("step")
     unit = 1.0 / max(float(np.linalg.norm(system.A, 2)), float(np.linalg.norm(system.C, 2)), 1e-12)
@@ -220,7 +220,7 @@ def loop_system(subject: Any) -> LureSystem:
     if isinstance(system, LureSystem) and not system.channels:
         raise UnsupportedError(NO_SLOPES)
     if not isinstance(system, LureSystem):
-        raise UnsupportedError("needs the slopes of a Lur'e system")
+        raise UnsupportedError("a margin needs a LureSystem, or a network with one")
     return system
 
 
@@ -260,9 +260,9 @@ def _largest(
     """Return the largest proved factor, its certificate, and the smallest unproved one."""
     low, high, best, factor = 0.0, float("inf"), None, 1.0
     while 1.0 / LARGEST <= factor <= LARGEST and not deadline.over:
-        found = proved(factor)
-        if found is not None:
-            low, best = factor, found
+        largest = proved(factor)
+        if largest is not None:
+            low, best = factor, largest
         elif deadline.cut:
             break
         else:
@@ -279,9 +279,9 @@ def _smallest(
     """Return the smallest refuted factor, searching upwards from the smallest that was not certified."""
     low, high, best, factor, growth = start, float("inf"), None, start, 1.0 + 4.0 * tol
     while factor <= LARGEST and not deadline.over:
-        found = broken(factor)
-        if found is not None:
-            high, best = factor, found
+        smallest = broken(factor)
+        if smallest is not None:
+            high, best = factor, smallest
         else:
             low = factor
         if high <= low * (1.0 + tol):

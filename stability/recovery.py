@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stability.arguments import as_positive
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.definiteness import spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
@@ -86,7 +87,7 @@ def recovery_time(
         >>> recovery_time(halves, size=0.1, tol=0.2).time
         0
     """
-    size, tol = _positive_number("size", size), _positive_number("tol", tol)
+    size, tol = as_positive("size", size), as_positive("tol", tol)
     _check_certificate(certificate)
     discrete = certificate.subject.is_discrete
     times = [
@@ -121,7 +122,7 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
         >>> memory_horizon(certify(network), tol=0.3).time  # |h| <= 1, differences at most halve: 2, 1, .5, .25
         3
     """
-    tol = _positive_number("tol", tol)
+    tol = as_positive("tol", tol)
     _check_certificate(certificate)
     sizes = list(_diameters(certificate, certificate.claim if claim is None else claim))
     return recovery_time(certificate, min(sizes), tol, claim=claim) if sizes else None
@@ -188,8 +189,7 @@ def first_step(claim: Claim) -> int | None:
     data = {} if claim.proof is None else claim.proof.data
     if claim.name == "contraction":
         return 0
-    whole = data.get("share") == 0.0 and "steps" in data
-    return _steps_until_valid(data) + 1 if whole else None
+    return _steps_until_valid(data) + 1 if data.get("share") == 0.0 and "steps" in data else None
 
 
 def _steps_until_valid(data: Mapping[str, Any]) -> int:
@@ -254,18 +254,11 @@ def _uses_same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     """Return True if a claim bounds the states by the same sets as a proof about the same inputs."""
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
-    own = claim.proof.data
-    same = (key for key in (*SETS, *_RUN) if key in own or key in data)
-    return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)
+    proof_data = claim.proof.data
+    same = (key for key in (*SETS, *_RUN) if key in proof_data or key in data)
+    return all(key in proof_data and key in data and np.array_equal(proof_data[key], data[key]) for key in same)
 
 
 def _check_certificate(certificate: Any) -> None:
     if not all(hasattr(certificate, field) for field in ("subject", "claim", "claims")):
         raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
-
-
-def _positive_number(name: str, value: Any) -> float:
-    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not real or not 0.0 < float(value) < math.inf:
-        raise ConfigurationError(f"{name} must be a positive number, got {value!r}")
-    return float(value)

@@ -11,7 +11,7 @@ from pathlib import Path
 ALLOW = "STABILITY_RUN_CODE"
 """Environment variable: 1 lets files name any code."""
 _NAMED: set[Path] = set()
-"""Marks of code that was named in this process."""
+"""Files of ``_mark`` for code that was named in this process."""
 
 
 def names_code(name: str) -> bool:
@@ -21,8 +21,8 @@ def names_code(name: str) -> bool:
         >>> [names_code(name) for name in ("nets:load", "../nets.py:load", "./nets:load", "nets.npz")]
         [True, True, False, False]
     """
-    place = split_factory_name(name)[0]
-    return bool(place) and (is_python_file(place) or not name.startswith((".", "/")))
+    source = split_factory_name(name)[0]
+    return bool(source) and (is_python_file(source) or not name.startswith((".", "/")))
 
 
 def split_factory_name(name: str) -> tuple[str, str]:
@@ -32,13 +32,13 @@ def split_factory_name(name: str) -> tuple[str, str]:
         >>> split_factory_name("a:b/nets.py:load")
         ('a:b/nets.py', 'load')
     """
-    place, _, attribute = name.rpartition(":")
-    return place, attribute
+    source, _, attribute = name.rpartition(":")
+    return source, attribute
 
 
-def is_python_file(place: str) -> bool:
+def is_python_file(source: str) -> bool:
     """Return True if the part before the colon is the path of a Python file."""
-    return place.lower().endswith(".py")
+    return source.lower().endswith(".py")
 
 
 def error_text(error: BaseException) -> str:
@@ -79,8 +79,8 @@ def raise_location(error: BaseException) -> str:
 def may_run(name: str) -> bool:
     """Return True if code that a file names may run: this user named or trained with it before, exactly as it is now.
 
-    A folder from somebody else may hold code beside its runs. Other code than one's own runs only if the environment
-    variable ``STABILITY_RUN_CODE`` is 1.
+    A folder from somebody else may hold code beside its runs. Such code runs only if the environment variable
+    ``STABILITY_RUN_CODE`` is 1.
 
     Args:
         name: as for ``from_factory``; the code must lie in or below the working directory.
@@ -93,15 +93,15 @@ def remember_code(name: str) -> None:
     """Note that this user runs some code, by the path and the content of its file, in ``$XDG_STATE_HOME/stability``."""
     if (mark := _mark(name)) is not None:
         _NAMED.add(mark)
-        with contextlib.suppress(OSError):  # without a place to write to, the note is for this process alone
+        with contextlib.suppress(OSError):  # if the file cannot be written, the note lasts for this process
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
 
 
 def _mark(name: str) -> Path | None:
     """Return the file of code below the working directory; ``None`` for code elsewhere."""
-    place = split_factory_name(name)[0]
-    stem = Path(os.path.abspath(place if is_python_file(place) else place.replace(".", "/")))
+    source = split_factory_name(name)[0]
+    stem = Path(os.path.abspath(source if is_python_file(source) else source.replace(".", "/")))
     file = next((p for p in (stem, stem / "__init__.py", stem.with_suffix(".py")) if p.is_file()), None)
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     if file is None or not file.is_relative_to(os.getcwd()) or not os.path.isabs(state):

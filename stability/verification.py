@@ -23,7 +23,7 @@ from stability.exact_verification import check_exact
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim, Evidence, Verdict
 from stability.kernel.format.fields import Refused
-from stability.kernel.format.sentences import phrase_of, unbounded_is_open, undecided, undecided_in_box
+from stability.kernel.format.sentences import OPEN, phrase_of
 from stability.kernel.format.serialization import digest_of
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.recovery import proved_pairs
@@ -110,16 +110,8 @@ class Verification(Displayed):
         return draw_envelope(self.pairs, self.discrete, ax, title, until)
 
 
-MAIN = ("contraction", "driven_contraction", "state_bound", "forgetting")
+MAIN = (*OPEN, "forgetting")
 """Possible main claims: contraction under every input or those in a box; bounded states of a gated linear layer."""
-
-
-OPEN: dict[str, Callable[[Any], str]] = {
-    "contraction": undecided,
-    "driven_contraction": undecided_in_box,
-    "state_bound": unbounded_is_open,
-}
-"""Sentences of open claims by their names."""
 
 
 def describe_subject(subject: Any) -> str:
@@ -160,8 +152,7 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     if claim.proof is None:
         if claim.verdict is not Verdict.INCONCLUSIVE:
             return False, f"{claim.verdict}, but without a proof"
-        sentence = OPEN.get(claim.name)
-        if claim.value is not None or sentence is None or claim.statement != sentence(subject):
+        if claim.value is not None or claim.name not in OPEN or claim.statement != worded(subject, claim).statement:
             return False, "an open claim says that contraction is open, in the one sentence for that, and nothing else"
         return True, "nothing is claimed"
     if claim.verdict is Verdict.INCONCLUSIVE:
@@ -205,8 +196,8 @@ def verify(
         >>> outcome.valid, outcome.evidence
         (True, 'proved')
         >>> print(outcome.statement)
-        For this system (its stored matrices, exact arithmetic) with every activation of slopes in [0, 1] under every \
-input: the difference d of any two trajectories satisfies |d| <= 1.00001 * exp(-0.9999 t) |d(0)| at time t.
+        Lur'e system (stored matrices, exact arithmetic). For every activation with slopes in [0, 1] and every input \
+signal, any two trajectories x, y satisfy |x(t) - y(t)|_2 <= 1.00001 * exp(-0.9999 t) |x(0) - y(0)|_2 for all t >= 0.
     """
     as_choice("method", method, ("float", "exact"))
     if weights is not None or is_checkpoint_certificate(certificate):

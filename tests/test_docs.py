@@ -76,6 +76,15 @@ def test_tables_of_the_pages_are_narrow() -> None:
     assert {page.stem: _wide(text) for page, text in TEXTS.items() if _wide(text)} == {}
 
 
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda p: p.stem)
+def test_rows_of_a_table_have_as_many_cells_as_its_heading(page: Path) -> None:
+    for table in re.findall(r"(?:^\|.*\n)+", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        rows = [
+            line.replace(r"\|", "").count("|") for line in table.splitlines()
+        ]  # one in a code span splits a cell, too
+        assert len(set(rows)) == 1, table
+
+
 @pytest.mark.parametrize("reference", [False, True], ids=["guides", "reference"])
 def test_sentences_of_the_pages_are_short(reference: bool) -> None:
     names = ("certificate-format", "glossary")  # long lists, which would hide the sentences of the guides

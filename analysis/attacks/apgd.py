@@ -25,11 +25,11 @@ def checkpoints(steps: int) -> list[int]:
     >>> checkpoints(100)[:4]
     [22, 41, 57, 70]
     """
-    previous, current, found = 0.0, 0.22, []
+    previous, current, points = 0.0, 0.22, []
     while current <= 1:
-        found.append(max(1, math.ceil(round(current * steps, 6))))
+        points.append(max(1, math.ceil(round(current * steps, 6))))
         previous, current = current, current + max(round(current - previous - 0.03, 10), 0.06)
-    return sorted(set(found))
+    return sorted(set(points))
 
 
 @dataclass

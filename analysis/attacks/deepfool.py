@@ -73,14 +73,14 @@ def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: in
 def bisected(threat: Threat, z: Tensor, halvings: int, is_wrong: Callable[[Threat, Tensor], Tensor]) -> Tensor:
     """Bisect the segments from ``x`` to misclassified points ``z``; return the misclassified ends next to ``x``."""
     low, high = torch.zeros(len(z), 1, 1, dtype=z.dtype, device=z.device), torch.ones_like(z[:, :1, :1])
-    found = z
+    boundary = z
     for _ in range(halvings):
         middle = (low + high) / 2
         point = threat.box.clip(threat.x + middle * (z - threat.x))
         wrong = is_wrong(threat, point)[:, None, None]
-        found = torch.where(wrong, point, found)
+        boundary = torch.where(wrong, point, boundary)
         low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
-    return found
+    return boundary
 
 
 def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) -> Tensor:
@@ -103,8 +103,8 @@ def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) ->
         rows = (threat.wrong(z) & ~threat.wrong(threat.x)).nonzero()[:, 0]
     if not len(rows):
         return z
-    found = bisected(threat.take(rows), z[rows], halvings, Threat.wrong)
-    shorter = z.index_copy(0, rows, found)
+    boundary = bisected(threat.take(rows), z[rows], halvings, Threat.wrong)
+    shorter = z.index_copy(0, rows, boundary)
     sure = threat.wrong(threat.box.clip(shorter))  # so near the boundary a batch of another size may round otherwise
     return torch.where(sure[:, None, None], shorter, z)
 

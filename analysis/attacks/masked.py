@@ -32,8 +32,8 @@ def unwarned() -> Iterator[None]:
 
 def by_the_input(values: Tensor, z: Tensor) -> Tensor:
     """Return the gradient of the sum of ``values`` by the input ``z``; zero if they do not depend on it."""
-    found = torch.autograd.grad(values.sum(), z, allow_unused=True)[0] if values.requires_grad else None
-    return torch.zeros_like(z) if found is None else found
+    gradient = torch.autograd.grad(values.sum(), z, allow_unused=True)[0] if values.requires_grad else None
+    return torch.zeros_like(z) if gradient is None else gradient
 
 
 def finite(gradient: Tensor) -> Tensor:

@@ -60,9 +60,11 @@ def _sweep(
     draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
     mean, spread = [], []
     for level in sizes:
-        found = torch.tensor([measure(level, generator) for _ in range(draws if level > 0 else 1)], dtype=torch.float64)
-        mean.append(float(found.mean()))
-        spread.append(float(found.std(correction=1)) if len(found) > 1 else 0.0)
+        scores = torch.tensor(
+            [measure(level, generator) for _ in range(draws if level > 0 else 1)], dtype=torch.float64
+        )
+        mean.append(float(scores.mean()))
+        spread.append(float(scores.std(correction=1)) if len(scores) > 1 else 0.0)
     more: dict[str, Any] = {"sizes": sizes, "seed": seed, "draws": draws, "spread": tuple(spread), "options": options}
     confidence = check_confidence(confidence)
     return SweepResult.of_shares(mean, n, confidence, perturbation=perturbation, norm=None, axis="level", **more)

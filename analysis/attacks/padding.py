@@ -44,10 +44,10 @@ def own_steps_of(model: nn.Module, x: Tensor) -> Tensor | None:
                 [ True,  True,  True]])
     """
     marked = next((m for m in model.modules() if isinstance(m, WithLengths)), None)
-    own = steps_up_to_last((x != (0.0 if marked is None else marked.padding)).any(2))
-    if bool(own.all()):
+    real_steps = steps_up_to_last((x != (0.0 if marked is None else marked.padding)).any(2))
+    if bool(real_steps.all()):
         return None
-    return own if marked is not None or _reads_zeros(model, x, own) else None
+    return real_steps if marked is not None or _reads_zeros(model, x, real_steps) else None
 
 
 def _reads_zeros(model: nn.Module, x: Tensor, steps: Tensor) -> bool:
@@ -67,13 +67,13 @@ def _reads_zeros(model: nn.Module, x: Tensor, steps: Tensor) -> bool:
 
 def padding_words(model: nn.Module, x: Any) -> str:
     """Return the note about padding that a network detects by itself; empty if there is none."""
-    found = any(isinstance(m, WithLengths) for m in model.modules())
-    own = None if found else own_steps_of(model, x)
-    if own is None:
+    has_lengths = any(isinstance(m, WithLengths) for m in model.modules())
+    real_steps = None if has_lengths else own_steps_of(model, x)
+    if real_steps is None:
         return ""
     return (
-        f"{int((~own.all(1)).sum())} of {len(own)} sequences end in steps of zeros, and the network takes their length "
-        "from these steps: they are padding and stay unchanged; only a sequence's own steps are perturbed"
+        f"{int((~real_steps.all(1)).sum())} of {len(real_steps)} sequences end in steps of zeros, "
+        "which the network reads as padding: these steps stay unchanged, only the other steps are perturbed"
     )
 
 
@@ -85,7 +85,7 @@ def masked_padding(model: nn.Module, x: Tensor, mask: Any) -> Any:
     """
     if mask is not None:
         return mask
-    own = own_steps_of(model, x)
-    if own is not None and (words := padding_words(model, x)):
+    real_steps = own_steps_of(model, x)
+    if real_steps is not None and (words := padding_words(model, x)):
         warnings.warn(words, PaddingWarning, stacklevel=4)
-    return None if own is None else own[:, :, None]
+    return None if real_steps is None else real_steps[:, :, None]

@@ -79,10 +79,10 @@ def _clip_linf(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
     """Return the nearest point of the ball, whose bounds are rounded inwards."""
     if isinstance(epsilon, Tensor):
         epsilon = per_sample(epsilon, x)
-    wide, infinity = x.double(), torch.full_like(x, float("inf"))
-    lower, upper = (wide - epsilon).to(x.dtype), (wide + epsilon).to(x.dtype)
-    lower = torch.where(wide - lower > epsilon, torch.nextafter(lower, infinity), lower)
-    upper = torch.where(upper - wide > epsilon, torch.nextafter(upper, -infinity), upper)
+    doubled, infinity = x.double(), torch.full_like(x, float("inf"))
+    lower, upper = (doubled - epsilon).to(x.dtype), (doubled + epsilon).to(x.dtype)
+    lower = torch.where(doubled - lower > epsilon, torch.nextafter(lower, infinity), lower)
+    upper = torch.where(upper - doubled > epsilon, torch.nextafter(upper, -infinity), upper)
     return torch.minimum(torch.maximum(z, lower), upper)
 
 

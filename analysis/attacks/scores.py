@@ -75,8 +75,8 @@ class ScoreSweep(Sizes):
                 high = 1.0
             rows.append([task.reported(v) for v in (mean, 0.0 if low < 0 else low, high)])
         score, ci_low, ci_high = (tuple(column) for column in zip(*rows))
-        own = {"metric": task.metric_name, "n": len(targets), "confidence": confidence}
-        return cls(score=score, ci_low=ci_low, ci_high=ci_high, **own, **more)
+        header = {"metric": task.metric_name, "n": len(targets), "confidence": confidence}
+        return cls(score=score, ci_low=ci_low, ci_high=ci_high, **header, **more)
 
     def frame(self, **measured: Any) -> pd.DataFrame:
         """Return a row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, score and interval."""
@@ -99,18 +99,18 @@ def _opened(
     x = check_batch(check_model(model), x)
     if isinstance(y, Tensor):
         check_dense("y", y)
-    own = task.own_steps(y)
-    own = None if own is None else own[:, :, None]
-    mask = masked_padding(model, x, own if mask is None else mask if own is None else own & mask)
+    real_steps = task.own_steps(y)
+    real_steps = None if real_steps is None else real_steps[:, :, None]
+    mask = masked_padding(model, x, real_steps if mask is None else mask if real_steps is None else real_steps & mask)
     box, free = free_box(x, bounds, mask)
     return x, box, free
 
 
 def _scores(model: nn.Module, task: Task, x: Tensor, y: Tensor, *, loss: bool = False) -> Tensor:
-    found = task.scores(model(x), y, loss=loss)
-    if not torch.isfinite(found).all():
+    values = task.scores(model(x), y, loss=loss)
+    if not torch.isfinite(values).all():
         raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
-    return found
+    return values
 
 
 def noise_scores(
@@ -176,9 +176,9 @@ def noise_scores(
             return x
 
         for level in grid:
-            found = torch.stack([_scores(twin, task, disturbed(level), y) for _ in range(draws if level > 0 else 1)])
-            means.append(found.mean(0))
-            spread.append(float(found.mean(1).std(correction=1)) if len(found) > 1 else 0.0)
+            samples = torch.stack([_scores(twin, task, disturbed(level), y) for _ in range(draws if level > 0 else 1)])
+            means.append(samples.mean(0))
+            spread.append(float(samples.mean(1).std(correction=1)) if len(samples) > 1 else 0.0)
     more: dict[str, Any] = {"axis": "level", "sizes": grid, "seed": seed, "draws": draws, "spread": tuple(spread)}
     return ScoreSweep.of_scores(task, y, means, confidence, perturbation=kind, norm=None, **more)
 
@@ -194,8 +194,8 @@ class _Worst:
 
     def see(self, points: Tensor, scores: Tensor, losses: Tensor) -> None:
         """Keep the worse point of each sequence."""
-        ahead = (self.scores - scores) if self.less_is_worse else (scores - self.scores)
-        worse = (ahead > 0) | ((ahead == 0) & (losses > self.losses))
+        increase = (self.scores - scores) if self.less_is_worse else (scores - self.scores)
+        worse = (increase > 0) | ((increase == 0) & (losses > self.losses))
         self.points = torch.where(worse[:, None, None], points, self.points)
         self.scores = torch.where(worse, scores, self.scores)
         self.losses = torch.where(worse, losses, self.losses)
@@ -269,18 +269,18 @@ def attack_scores(
         with torch.no_grad():
             clean = _scores(model, task, x, y), _scores(model, task, x, y, loss=True)
         worst = _Worst(x, *(s.double() for s in clean), less_is_worse=task.metric_name == "accuracy")
-        found, blind = [], (box.lower < box.upper).flatten(1).any(dim=1) & (sizes[-1] > 0)
+        rows, blind = [], (box.lower < box.upper).flatten(1).any(dim=1) & (sizes[-1] > 0)
         ascent = _Ascent(model, task, x, y, box, shape, worst, blind)
         for epsilon in sizes:
             if epsilon > 0:
                 stride = epsilon if once else length or 2.5 * epsilon / taken
                 ascent.climb(epsilon, taken, stride, None if once else generator)
-            found.append(worst.scores)
+            rows.append(worst.scores)
     more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
-    told = {} if once else {"steps": taken} if step_size is None else {"steps": taken, "step_size": step_size}
+    options = {} if once else {"steps": taken} if step_size is None else {"steps": taken, "step_size": step_size}
     warn_of(blind, len(x))
     more["blind"] = int(blind.sum())
-    return ScoreSweep.of_scores(task, y, found, confidence, perturbation=attack, norm=norm, options=told, **more)
+    return ScoreSweep.of_scores(task, y, rows, confidence, perturbation=attack, norm=norm, options=options, **more)
 
 
 @dataclass(frozen=True, eq=False)

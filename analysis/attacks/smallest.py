@@ -75,8 +75,8 @@ def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, sha
     direction = shape.step(gradient, torch.ones_like(rise))
     steep = (direction * gradient).flatten(1).sum(dim=1)
     need = torch.where(rise > 0, rise, torch.zeros_like(rise))
-    below = torch.zeros_like(need)
-    above = torch.where(steep > 0, need / torch.where(steep > 0, steep, torch.ones_like(steep)), below)
+    lower_count = torch.zeros_like(need)
+    above = torch.where(steep > 0, need / torch.where(steep > 0, steep, torch.ones_like(steep)), lower_count)
 
     def at(scale: Tensor) -> Tensor:
         return torch.minimum(torch.maximum(scale[:, None, None] * direction, low), high)
@@ -85,11 +85,11 @@ def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, sha
         short = (gradient * at(above)).flatten(1).sum(dim=1) < need
         if not bool(short.any()):
             break
-        below, above = torch.where(short, above, below), torch.where(short, 2 * above, above)
+        lower_count, above = torch.where(short, above, lower_count), torch.where(short, 2 * above, above)
     for _ in range(50):
-        middle = (below + above) / 2
+        middle = (lower_count + above) / 2
         short = (gradient * at(middle)).flatten(1).sum(dim=1) < need
-        below, above = torch.where(short, middle, below), torch.where(short, above, middle)
+        lower_count, above = torch.where(short, middle, lower_count), torch.where(short, above, middle)
     return at(above)
 
 
@@ -126,17 +126,17 @@ def _polish(threat: Threat, z: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         if not len(moving):
             break
-        part, own = threat.take(moving), z[moving]
-        points = _proposals(part, own)
+        part, start = threat.take(moving), z[moving]
+        points = _proposals(part, start)
         count = len(points)
         every = threat.take(moving.repeat(count))
         flat = points.flatten(0, 1)
         sizes = torch.where(_fooled(every, flat), _sizes(every, flat), float("inf")).reshape(count, -1)
-        before, (after, which) = _sizes(part, own), sizes.min(dim=0)
-        smaller = after < before
+        before, (new_sizes, which) = _sizes(part, start), sizes.min(dim=0)
+        smaller = new_sizes < before
         chosen = points[which, torch.arange(len(moving), device=z.device)]
-        z[moving] = torch.where(smaller[:, None, None], chosen, own)
-        moving = moving[after < (1 - 1e-4) * before]
+        z[moving] = torch.where(smaller[:, None, None], chosen, start)
+        moving = moving[new_sizes < (1 - 1e-4) * before]
     return z
 
 
@@ -212,8 +212,8 @@ def attack_radii(
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts, 0)
     exact = copy.deepcopy(model).double()
     norm = "l2_step" if check_budget(norm, budget) == "step" else norm
-    told: dict[str, Any] = {"norm": norm, "seed": seed, "epsilon": None, "mask": mask}
-    threat = open_threat(exact, x.double(), y, bounds=stored_bounds(bounds, x), **told)
+    options: dict[str, Any] = {"norm": norm, "seed": seed, "epsilon": None, "mask": mask}
+    threat = open_threat(exact, x.double(), y, bounds=stored_bounds(bounds, x), **options)
     generator = torch.Generator().manual_seed(threat.seed)
     with untouched(exact):
         z, taken = search_boundary(threat, steps, 0.02, 10)
@@ -241,8 +241,8 @@ def stored_bounds(bounds: Bounds, x: Tensor) -> Bounds:
     """Round the bounds as the data are stored: 0.1 in float32 differs from 0.1 in float64, and ``x`` may lie there."""
     if x.dtype == torch.float64 or not x.is_floating_point() or not isinstance(bounds, tuple | list):
         return bounds
-    ends = [torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds]
-    low, high = (v.to(x.dtype).double() if isinstance(v, Tensor) else v for v in ends)
+    stored = [torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds]
+    low, high = (v.to(x.dtype).double() if isinstance(v, Tensor) else v for v in stored)
     return low, high
 
 
@@ -257,9 +257,9 @@ def _better(threat: Threat, new: Tensor, sizes: Tensor, old: Tensor, steps: int)
         return old, sizes
     part = replace(threat.take(rows), radii=None)
     moved = bisected(part, _polish(part, bisected(part, new[rows], 12, _fooled), steps), _HALVINGS, _fooled)
-    own = _sizes(part, moved)
-    smaller = own < sizes[rows]
-    z, found = old.clone(), sizes.clone()
+    new_sizes = _sizes(part, moved)
+    smaller = new_sizes < sizes[rows]
+    z, best = old.clone(), sizes.clone()
     z[rows] = torch.where(smaller[:, None, None], moved, old[rows])
-    found[rows] = torch.where(smaller, own, sizes[rows])
-    return z, found
+    best[rows] = torch.where(smaller, new_sizes, sizes[rows])
+    return z, best

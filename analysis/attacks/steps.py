@@ -34,10 +34,10 @@ def noise_step(work: Work) -> None:
     frames = []
     for kind, scale in (("white", span), ("salt_pepper", 1.0)):
         levels = [level * scale for level in work.budget.levels]
-        told = {"kind": kind, "levels": levels, "bounds": bounds, "mask": mask, **common}
+        options = {"kind": kind, "levels": levels, "bounds": bounds, "mask": mask, **common}
         with unwarned():
-            found = noise_sweep(model, x, y, **told) if whole else noise_scores(model, x, y, task=task, **told)
-        frames.append(found.frame())
+            result = noise_sweep(model, x, y, **options) if whole else noise_scores(model, x, y, task=task, **options)
+        frames.append(result.frame())
     if any(p.requires_grad for p in model.parameters()):
         with contextlib.suppress(NonFiniteError):  # with values to give, a network that diverges has no score
             frames.append(_on_weights(*weights, {"levels": work.budget.levels, **common}).frame())
@@ -60,17 +60,17 @@ def attacks_step(work: Work) -> None:
     common: dict[str, Any] = {"bounds": bounds, "mask": mask, "seed": work.seed}
     frames, blind = [], 0
     for norm, sizes in (("linf", budget.epsilons_linf), ("l2", budget.epsilons_l2)):
-        told = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
+        options = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
         with unwarned():
             if whole:
                 near = deepfool(model, x, y, norm=norm, **common)
                 tried = {"steps": budget.steps, "starts": budget.starts}
-                found = [attack_sweep(model, x, y, attack="strong", near=near, **tried, **told)]
-                found.append(attack_sweep(model, x, y, attack="deepfool", near=near, **told))
+                results = [attack_sweep(model, x, y, attack="strong", near=near, **tried, **options)]
+                results.append(attack_sweep(model, x, y, attack="deepfool", near=near, **options))
             else:
-                found = [attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **told)]
-        frames += [each.frame() for each in found]
-        blind = max([blind, *(each.blind for each in found)])
-    said = (words, masked_words(blind, len(x)), constant_words(work.deviations))
-    work.notes.extend(filter(None, said))
+                results = [attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **options)]
+        frames += [each.frame() for each in results]
+        blind = max([blind, *(each.blind for each in results)])
+    warnings = (words, masked_words(blind, len(x)), constant_words(work.deviations))
+    work.notes.extend(filter(None, warnings))
     work.write_table("attacks.csv" if whole else "attack_scores.csv", pd.concat(frames, ignore_index=True))

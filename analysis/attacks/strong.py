@@ -101,11 +101,11 @@ def strong(
                 part = replace(threat.take(rows), epsilon=radius)
                 loss = LOSSES["cross_entropy" if start % 2 else "margin"]
                 known: dict[str, Any] = {} if start else {"start": z[rows], "stride": WARM_START_STEP}
-                found, taken = ascend_loss(part, steps, loss, generator, **known)
-                found, longest = part.inside(found), max(longest, taken)
-                fallen = part.wrong(found)
+                perturbed, taken = ascend_loss(part, steps, loss, generator, **known)
+                perturbed, longest = part.inside(perturbed), max(longest, taken)
+                fallen = part.wrong(perturbed)
                 hit = rows[fallen]
-                z[hit] = draw_back(threat.take(hit), found[fallen], BISECTIONS, fooled=True)
+                z[hit] = draw_back(threat.take(hit), perturbed[fallen], BISECTIONS, fooled=True)
                 sizes[hit] = threat.geometry.size(z[hit].double() - threat.x[hit].double())
                 rows = rows[~fallen]
             open_[rows] = False

@@ -176,7 +176,7 @@ def attack_sweep(
     run = ATTACKS[as_choice("attack", attack, ATTACKS)]
     unknown = sorted(set(options) - set(inspect.signature(run).parameters) | ({"epsilon"} & set(options)))
     if near is not None and attack not in SMALLEST:
-        raise ConfigurationError(f"near= is for {' and '.join(sorted(SMALLEST))}: {attack} has no use for it")
+        raise ConfigurationError(f"near= applies to {' and '.join(sorted(SMALLEST))} only: leave it out for {attack}")
     if unknown:
         raise ConfigurationError(f"{attack} has no option {', '.join(unknown)} in a sweep")
     numbers, unit = multiples(epsilons)
@@ -196,8 +196,8 @@ def attack_sweep(
     # an attack that does not depend on the radius searches once, and is pulled back to each
     smallest = None
     if attack in SMALLEST:
-        own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
-        smallest = near if near is not None and not own else attack_part(threat, **own)
+        extra: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
+        smallest = near if near is not None and not extra else attack_part(threat, **extra)
     blind = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     with untouched(model):

@@ -61,9 +61,9 @@ class AttackResult(Record):
     def curves(self) -> pd.DataFrame:
         """Return the share of sequences that no perturbation up to a size changed, one row where it falls."""
         size = torch.where(self.success, self.norms.double(), torch.inf).masked_fill(self.already_wrong, 0.0)
-        found = size.cpu().numpy()
-        at = sorted({0.0, float(self.epsilon), *(float(s) for s in found if s < float("inf"))})
-        return pd.DataFrame({"size": at, "robust_accuracy": [float((found > s).mean()) for s in at]})
+        ordered = size.cpu().numpy()
+        at = sorted({0.0, float(self.epsilon), *(float(s) for s in ordered if s < float("inf"))})
+        return pd.DataFrame({"size": at, "robust_accuracy": [float((ordered > s).mean()) for s in at]})
 
     def frame(self) -> pd.DataFrame:
         """Return one row per sequence: ``sample``, ``success``, ``already_wrong``, ``size`` of the perturbation."""
@@ -190,18 +190,18 @@ def attacked(threat: Threat, name: str, run: Callable[[Threat], tuple[Tensor, in
     with untouched(threat.model):
         for parameter in threat.model.parameters():
             parameter.requires_grad_(False)  # no derivative by them is needed, nor a graph that leads to them
-        found, longest = threat.x.clone(), 0
+        adversarial, longest = threat.x.clone(), 0
         already = threat.wrong(threat.x)
         standing = (~already).nonzero()[:, 0]
-        for left in reversed(range(starts)):
+        for remaining in reversed(range(starts)):
             if not len(standing):
                 break
             part = threat.take(standing)
             z, taken = run(part)
             longest = max(longest, taken)
-            found[standing] = z
-            standing = standing[~part.wrong(z)] if left else standing
-        result = threat.judge(name, found, longest, already)
+            adversarial[standing] = z
+            standing = standing[~part.wrong(z)] if remaining else standing
+        result = threat.judge(name, adversarial, longest, already)
     warn_of(result.blind, len(threat.x))
     return result
 
@@ -247,7 +247,7 @@ def free_box(x: Tensor, bounds: Bounds, mask: Any) -> tuple[Box, Tensor]:
         raise ConfigurationError("a lower bound lies above its upper bound")
     if (x < low).any() or (x > high).any():
         raise ConfigurationError(
-            f"x spans [{float(x.min()):.4g}, {float(x.max()):.4g}] and leaves its bounds: "
+            f"the entries of x span [{float(x.min()):.4g}, {float(x.max()):.4g}], outside the bounds: "
             "pass bounds=(lower, upper) of the data (numbers or tensors, one per feature), or None"
         )
     if mask is None:

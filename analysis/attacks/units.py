@@ -57,7 +57,7 @@ def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = 
     """
     scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
     if scale.shape != x.shape[2:]:
-        raise DimensionError("one size for each feature", tuple(x.shape[2:]), tuple(scale.shape))
+        raise DimensionError("scale", tuple(x.shape[2:]), tuple(scale.shape))
     if not bool(((scale >= 0) & torch.isfinite(scale)).all()):
         raise ConfigurationError(f"sizes of features must be finite and at least 0, got {scale.tolist()}")
     moving = scale > 0
@@ -67,9 +67,9 @@ def in_units(model: Any, x: Tensor, scale: Any, bounds: Any = None, mask: Any = 
         mask = moving.expand(x.shape[1:]) if mask is None else moving & torch.as_tensor(mask)
         mask = None if bool(mask.all()) else mask
         return replace(model, subject=scaled(model.subject, unit)), x / unit, ends, mask
-    own = own_steps_of(model, x) if mask is None else None
+    real_steps = own_steps_of(model, x) if mask is None else None
     mask = torch.ones_like(moving) if mask is None else mask
-    return scaled(model, unit), x / unit, ends, moving & (mask if own is None else own[:, :, None])
+    return scaled(model, unit), x / unit, ends, moving & (mask if real_steps is None else real_steps[:, :, None])
 
 
 def multiples(sizes: Any) -> tuple[Any, Any]:
@@ -100,11 +100,13 @@ def per_feature(attack: F) -> F:
         if np.ndim(epsilon) != 1:
             return attack(model, x, y, epsilon=epsilon, **options)
         x, y = check_labelled(model, x, y)
-        told = {"bounds": (0.0, 1.0), "mask": None, **options}
-        inner, z, told["bounds"], told["mask"] = in_units(model, x, epsilon, told["bounds"], told["mask"])
-        found = attack(inner, z, y, epsilon=1.0, **told)
+        settings = {"bounds": (0.0, 1.0), "mask": None, **options}
+        inner, z, settings["bounds"], settings["mask"] = in_units(
+            model, x, epsilon, settings["bounds"], settings["mask"]
+        )
+        result = attack(inner, z, y, epsilon=1.0, **settings)
         scale = torch.as_tensor(epsilon).to(x)
-        moved = torch.where(found.adversarial == z, x, found.adversarial * scale)
-        return replace(found, adversarial=moved)
+        moved = torch.where(result.adversarial == z, x, result.adversarial * scale)
+        return replace(result, adversarial=moved)
 
     return run  # type: ignore[return-value]

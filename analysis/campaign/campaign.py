@@ -50,13 +50,13 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
         FileFormatError: a directory that cannot be written to.
     """
     _check(campaign, overwrite)
-    with claim_folder(campaign.folder, "report") as own:
+    with claim_folder(campaign.folder, "report") as folder_lock:
         _check(campaign, overwrite)  # as it is now that nobody else writes
         tables = [TRAININGS_FILE] if campaign.seeds > 1 else []
-        own.reserve([SETTINGS_FILE, *tables, *pages], REPORT, overwrite=overwrite, adopt=True)
+        folder_lock.reserve([SETTINGS_FILE, *tables, *pages], REPORT, overwrite=overwrite, adopt=True)
         same = planned(campaign.folder) == campaign.plan()
         if not same:
-            own.remove([] if campaign.seeds > 1 else [TRAININGS_FILE])
+            folder_lock.remove([] if campaign.seeds > 1 else [TRAININGS_FILE])
             for folder in sorted((campaign.folder / "models").glob("*")):
                 clear(folder)
         _drop_stale(campaign)
@@ -90,26 +90,26 @@ def _check(campaign: Campaign, overwrite: bool) -> None:
     if (folder / SETTINGS_FILE).is_file():
         if planned(folder) != campaign.plan() and not overwrite:
             raise ConfigurationError(
-                f"{folder} holds a report made with other settings: choose another --out, or --overwrite"
+                f"{folder} holds a report with other settings: choose another --out, or add --overwrite"
             )
     elif (
         folder.is_dir()
         and SETTINGS_FILE not in listed_files(folder)
         and any(not is_internal_file(p.name) for p in folder.iterdir())
     ):
-        raise ConfigurationError(f"{folder} is not empty and no report directory: choose another --out")
+        raise ConfigurationError(f"{folder} is neither empty nor a report directory: choose another --out")
 
 
 def _drop_stale(campaign: Campaign) -> None:
     """Remove results about weights that have changed since; trained presets keep their training."""
-    given = {g.name: g for g in campaign.given}
+    originals = {g.name: g for g in campaign.given}
     for run, (name, _) in campaign.runs.items():
         folder = campaign.folder / "models" / run
         if not (folder / ANALYSIS_FILE).is_file():
             continue
         known = recorded(folder)
-        if name in given:
-            if known.get("given") != given[name].digest:
+        if name in originals:
+            if known.get("given") != originals[name].digest:
                 clear(folder)
         elif known.get("files", {}).get(MODEL_FILE) != file_digests(folder, [MODEL_FILE]).get(MODEL_FILE):
             clear(folder, ANALYSIS_FILE)
@@ -187,9 +187,11 @@ def run_campaign(
                 )  # fmt: skip
                 if campaign.seeds > 1:
                     whole = finished(campaign)
-                    kept = {name: [run for run in runs if run in whole] for name, runs in campaign.trainings.items()}
+                    complete = {
+                        name: [run for run in runs if run in whole] for name, runs in campaign.trainings.items()
+                    }
                     session.compare(
-                        write_trainings(campaign.folder, {n: runs for n, runs in kept.items() if n in runs})
+                        write_trainings(campaign.folder, {n: runs for n, runs in complete.items() if n in runs})
                     )
                 session.close()
             finally:

@@ -32,9 +32,9 @@ def certificate_step(work: Work) -> None:
     use: dict[str, Any] = {}  # counterexamples are looked for where the data are, and said to lie there or not
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
-    found = certify(work.subject, seed=work.seed, **use)
-    found = in_box(found, work.input_range, work.settings.input_box)
-    work.certificate = replace(found, meta={**found.meta, **_rounding(work), "model": work.digest})
+    certificate = certify(work.subject, seed=work.seed, **use)
+    certificate = in_box(certificate, work.input_range, work.settings.input_box)
+    work.certificate = replace(certificate, meta={**certificate.meta, **_rounding(work), "model": work.digest})
     work.certificate.save(work.file("certificate.json"))
 
 
@@ -42,11 +42,11 @@ def _rounding(work: Work) -> dict[str, Any]:
     """Return ``meta`` fields on the distance between the running network and the certified map, if it can run."""
     try:
         model, x = work.whole_sequences(SEQUENCES)
-        found = rounding_distance(model, x)
+        distance = rounding_distance(model, x)
     except StabilityError:
         return {}
-    told = {name: getattr(found, name) for name in ("largest", "relative", "steps", "sequences", "dtype")}
-    return {} if found.dtype == "float64" else {"rounding": told}
+    fields = {name: getattr(distance, name) for name in ("largest", "relative", "steps", "sequences", "dtype")}
+    return {} if distance.dtype == "float64" else {"rounding": fields}
 
 
 def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: float = MARGIN) -> Certificate:

@@ -10,5 +10,5 @@ from .work import Work
 def cross_check_step(work: Work) -> None:
     """Run the step ``cross_check`` of an analysis and write its files."""
     budget = work.budget
-    found = cross_check(work.subject, time_limit=None, steps=budget.program_steps, largest=budget.program_states)
-    work.write_json("cross_check.json", found.to_dict())
+    result = cross_check(work.subject, time_limit=None, steps=budget.program_steps, largest=budget.program_states)
+    work.write_json("cross_check.json", result.to_dict())

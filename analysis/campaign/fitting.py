@@ -116,8 +116,8 @@ def _with_lengths(task: Task, model: nn.Module, name: str) -> tuple[nn.Module, T
 
 
 def _own(task: Task, x: Tensor, y: Tensor) -> Tensor:
-    own = task.own_steps(y)
-    return torch.ones(x.shape[:2], dtype=torch.bool) if own is None else own
+    real_steps = task.own_steps(y)
+    return torch.ones(x.shape[:2], dtype=torch.bool) if real_steps is None else real_steps
 
 
 def _two_logits(model: nn.Module, task: Task, name: str) -> nn.Module:
@@ -136,15 +136,15 @@ def embedded(task: Task, model: BehindEmbedding) -> Task:
     size = int(model.embedding.num_embeddings)
     most = int(max(float(x.max()) for x, _ in (task.train, task.test)))
     if most >= size:
-        raise ConfigurationError(f"the data hold the token {most}, the embedding {model.path} has {size}")
+        raise ConfigurationError(f"the data hold token {most}, the embedding {model.path} has {size} tokens")
     device = model.embedding.weight.device
 
     def vectors(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return model.embed(x[:, :, 0].long().to(device)).to(x.device), y
 
     out = task.mapped(vectors, input_size=model.input_size)
-    ends = [x for x, _ in (out.train, out.test)]
-    bounds = (min(float(x.min()) for x in ends), max(float(x.max()) for x in ends))
+    inputs = [x for x, _ in (out.train, out.test)]
+    bounds = (min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs))
     what = f"{task.data.get('what', 'arrays')}, embedded by {model.path}"
     data = {k: v for k, v in task.data.items() if k != "tokens"} | {"what": what, "embedded_by": model.path}
     return replace(out, bounds=bounds, data=data)
@@ -175,7 +175,7 @@ def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         5
     """
     if task.data.get("tokens"):
-        raise ConfigurationError(f"the data are tokens: {name} is examined behind its embedding")
+        raise ConfigurationError(f"the data are tokens and {name} has no embedding: pass real inputs")
     check_features(model, task, name)
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if parameter is not None and parameter.dtype != task.train[0].dtype:
@@ -185,7 +185,7 @@ def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
     if not answers or not isinstance(outputs, Tensor) or task.data.get("source") != "arrays":
         return task
     if not torch.isfinite(outputs).all():
-        raise NonFiniteError(f"what {name} answers to the data", "it diverges on them")
+        raise NonFiniteError(f"the output of {name} on the data", "the model diverges")
     return (_classes if task.kind == "classes" else _values)(task, tuple(outputs.shape), name)
 
 
@@ -199,8 +199,8 @@ def answers_of(model: nn.Module, task: Task) -> None:
     outputs = answer(model, x, type(model).__name__)
     if not isinstance(outputs, Tensor):
         raise UnsupportedError(
-            f"{type(model).__name__} answers with a {type(outputs).__name__}, outputs and states: a network with a "
-            "head gives the numbers that targets are compared with"
+            f"{type(model).__name__} returns a {type(outputs).__name__}, expected one tensor: add a "
+            "head that returns the predictions"
         )
 
 
@@ -221,9 +221,9 @@ def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
         hint = "one row of logits " + ("a step" if per_step else "a sequence: give those of the last step")
         if per_step and shape == (rows, shape[-1]):
             hint += ". A network that finds each sequence's end itself takes the data as they are: leave lengths out"
-        raise DimensionError(f"what {name} answers", want, shape, hint)
+        raise DimensionError(f"the output of {name}", want, shape, hint)
     if shape[-1] < 2:
-        raise DimensionError(f"what {name} answers", want, shape, "two classes need two logits")
+        raise DimensionError(f"the output of {name}", want, shape, "two classes need two logits")
     if task.classes is not None and len(task.classes) != shape[-1]:
         raise ConfigurationError(f"{name} has {shape[-1]} classes, the data name {len(task.classes)}")
     if task.output_size > shape[-1]:
@@ -241,7 +241,7 @@ def _values(task: Task, shape: tuple[int, ...], name: str) -> Task:
         squeezed = [tuple(n for n in s[1:] if n != 1) for s in (y.shape, want)]
         if squeezed[0] != squeezed[1]:
             hint = "y is floating, so values: for classes save integers, y.astype('int64')"
-            raise DimensionError(f"what {name} answers", tuple(y.shape), want, hint)
+            raise DimensionError(f"the output of {name}", tuple(y.shape), want, hint)
         return x, y.reshape(want)
 
     per_step = len(shape) == 3

@@ -74,11 +74,11 @@ def feature_range(task: Task) -> Range:
         Low and high: numbers, or one a feature where all of them together lie in a range at least ``SCALES`` times as
         wide as the narrowest of those that move.
     """
-    own = task.data.get("bounds") != "stated" and (task.bounds is None or task.bounds == _occurring(task))
-    if own:
+    observed = task.data.get("bounds") != "stated" and (task.bounds is None or task.bounds == _occurring(task))
+    if observed:
         least, most = _by_feature(task)
-        wide = most - least
-        if wide.any() and float(most.max() - least.min()) >= SCALES * float(wide[wide > 0].min()):
+        width = most - least
+        if width.any() and float(most.max() - least.min()) >= SCALES * float(width[width > 0].min()):
             return tuple(least.tolist()), tuple(most.tolist())
     return data_range(task)
 
@@ -121,14 +121,14 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
         path = ""
     if not path or model is None:
         return feature_range(task), ""
-    found = _read_inside(model, path, task)
-    if found is None or not np.isfinite(found).all():
+    span = _read_inside(model, path, task)
+    if span is None or not np.isfinite(span).all():
         return None, path
-    low, high = float(found[0].min()), float(found[1].max())
+    low, high = float(span[0].min()), float(span[1].max())
     if _is_by_feature(feature_range(task)):  # features in another order have other ranges
-        untouched = all(np.array_equal(one, other) for one, other in zip(found, _by_feature(task)))
+        untouched = all(np.array_equal(one, other) for one, other in zip(span, _by_feature(task)))
     else:
-        untouched = (low, high, len(found[0])) == (*_occurring(task), task.input_size)
+        untouched = (low, high, len(span[0])) == (*_occurring(task), task.input_size)
     return (feature_range(task), "") if untouched else ((low, high), path)
 
 

@@ -25,7 +25,7 @@ def margin_step(work: Work) -> None:
     certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
         raise UnsupportedError("needs a stability proof for every input")
-    found: dict[str, Any] = dict.fromkeys(artifact("margin.json").fields) | {"tol": TOL}
+    result: dict[str, Any] = dict.fromkeys(artifact("margin.json").fields) | {"tol": TOL}
     why = ""
     for kind, search in KINDS.items():
         try:
@@ -38,8 +38,8 @@ def margin_step(work: Work) -> None:
             ("destabilising", margin.destabilising, margin.refutation),
         ):
             if proof is not None:
-                found[f"{kind}_{end}"] = value
+                result[f"{kind}_{end}"] = value
                 proof.save(work.file(f"margin_{kind}_{end}.json"))
-    if not any(value is not None for name, value in found.items() if name != "tol"):
+    if not any(value is not None for name, value in result.items() if name != "tol"):
         raise UnsupportedError(why or "no factor was found")
-    work.write_json("margin.json", found)
+    work.write_json("margin.json", result)

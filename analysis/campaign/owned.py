@@ -27,8 +27,8 @@ def owned(folder: Path, overwrite: bool) -> Iterator[None]:
     """Lock the folder of an analysis for the time of a block and record its files."""
     if not folder.is_dir():
         raise FileFormatError(f"cannot write to {folder}: there is no such directory")
-    with claim_folder(folder, "report") as own:
-        own.reserve((*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite=overwrite)
+    with claim_folder(folder, "report") as folder_lock:
+        folder_lock.reserve((*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite=overwrite)
         yield
 
 
@@ -53,12 +53,12 @@ def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict
     Returns:
         The record of every step that was done and whose files are as it left them, by name.
     """
-    kept = _kept_steps(folder, same) if keep else {}
-    held = {name for step in kept.values() for name in step["files"]}
-    with claim_folder(folder, "report") as own:
-        own.remove([name for name in RESULTS if name not in held])
-        own.reserve(RESULTS, ANALYSIS)
-    return kept
+    stored_steps = _kept_steps(folder, same) if keep else {}
+    held = {name for step in stored_steps.values() for name in step["files"]}
+    with claim_folder(folder, "report") as folder_lock:
+        folder_lock.remove([name for name in RESULTS if name not in held])
+        folder_lock.reserve(RESULTS, ANALYSIS)
+    return stored_steps
 
 
 def _kept_steps(folder: Path, same: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -98,7 +98,7 @@ def analyse(
         digest = model_digest(subject if model is None else model)
         described_task = None if task is None else _without_place(task.describe())
         same = {"digest": digest, "seed": seed, "given": given, "budget": budget, "task": described_task}
-        kept = begin_analysis(folder, {**same, "stated_box": stated}, keep=settings.keep)
+        stored_steps = begin_analysis(folder, {**same, "stated_box": stated}, keep=settings.keep)
         device = next((p.device for p in model.parameters()), None) if model is not None else None
         device = device or torch.device("cpu")
         task = None if task is None else task.to(device)
@@ -106,7 +106,7 @@ def analyse(
         work = Work(folder, target, model, task, settings, inputs["input_box"], inputs["input_seen"])
         work.digest = file_digests(folder, [WEIGHTS]).get(WEIGHTS, digest)
         started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
-        outcomes = {name: _carry_out(work, name, kept, progress) for name in STEPS}
+        outcomes = {name: _carry_out(work, name, stored_steps, progress) for name in STEPS}
         described = work.certificate.subject if work.certificate is not None else subject
         document = {
             "format": "stability-analysis",
@@ -135,17 +135,17 @@ def analyse(
 
 
 def _carry_out(
-    work: Work, name: str, kept: Mapping[str, dict[str, Any]], progress: Callable[[str], Any] | None
+    work: Work, name: str, stored_steps: Mapping[str, dict[str, Any]], progress: Callable[[str], Any] | None
 ) -> dict[str, Any]:
     """Return the record of a step: the kept one, or that of a new run."""
-    if name in kept:
+    if name in stored_steps:
         if name == "certificate":
             work.certificate = Certificate.load(work.folder / "certificate.json")
-        return kept[name]
+        return stored_steps[name]
     if progress is not None:
         progress(name)
     work.begin(name)
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     try:
         STEPS[name](work)
         outcome: dict[str, Any] = {"status": "done", "files": sorted(work.written)}
@@ -157,4 +157,4 @@ def _carry_out(
         outcome = {"status": "unavailable", "reason": str(error)}
         if isinstance(error, NoDataError):
             outcome["needs"] = "data"
-    return {**outcome, "code": STEPS[name].__module__, "seconds": time.perf_counter() - begun}
+    return {**outcome, "code": STEPS[name].__module__, "seconds": time.perf_counter() - start_time}

@@ -117,8 +117,8 @@ def _earlier(campaign: Campaign, before: Mapping[str, Any]) -> list[dict[str, An
         if isinstance(s, dict) and _is_number(s.get("seconds"))
     ]
     if sessions:
-        ends = [recorded(campaign.folder / "models" / n).get("environment", {}) for n in campaign.runs]
-        for end in ends:
+        environments = [recorded(campaign.folder / "models" / n).get("environment", {}) for n in campaign.runs]
+        for end in environments:
             try:
                 until = datetime.fromisoformat(end["finished"]) - datetime.fromisoformat(sessions[-1]["started"])
                 sessions[-1]["seconds"] = max(sessions[-1]["seconds"], until.total_seconds())
@@ -186,8 +186,8 @@ def clear(folder: Path, *names: str) -> None:
     """Remove the files of training and analysis (or the named ones among them) from a model's folder."""
     if folder.is_symlink() or not folder.is_dir():
         return
-    with claim_folder(folder, "report") as own:
-        own.remove(names or [*own.files_made_by(TRAINING), *own.files_made_by(ANALYSIS)])
+    with claim_folder(folder, "report") as folder_lock:
+        folder_lock.remove(names or [*folder_lock.files_made_by(TRAINING), *folder_lock.files_made_by(ANALYSIS)])
     if not any(folder.iterdir()):
         folder.rmdir()
 
@@ -205,10 +205,10 @@ def refuse_model(folder: Path, overwrite: bool) -> None:
 
 def take_over(source: Path, folder: Path, overwrite: bool) -> None:
     """Copy the files of training from a run directory."""
-    with claim_folder(folder, "report") as own:
-        own.reserve(INPUTS, TRAINING, overwrite=overwrite)
-        own.remove(INPUTS)
-        own.reserve(INPUTS, TRAINING)
+    with claim_folder(folder, "report") as folder_lock:
+        folder_lock.reserve(INPUTS, TRAINING, overwrite=overwrite)
+        folder_lock.remove(INPUTS)
+        folder_lock.reserve(INPUTS, TRAINING)
         for name in INPUTS:
             if (source / name).is_file():
                 write_bytes(folder / name, (source / name).read_bytes())

@@ -77,16 +77,18 @@ def summarise(folder: Path, trainings: Mapping[str, Sequence[str]]) -> pd.DataFr
     """
     rows: list[tuple[Any, ...]] = []
     for model, runs in trainings.items():
-        found = [_measured(folder / "models" / run) for run in runs]
-        if len(found) > 1:
-            _certified(found, [folder / "models" / run / "robustness.csv" for run in runs])
-        points = [p for p in found[0] if all(p in other for other in found[1:])] if found else []
+        measurements = [_measured(folder / "models" / run) for run in runs]
+        if len(measurements) > 1:
+            _certified(measurements, [folder / "models" / run / "robustness.csv" for run in runs])
+        points = [p for p in measurements[0] if all(p in other for other in measurements[1:])] if measurements else []
         for what, group, at in points:
-            values = [other[what, group, at] for other in found]
+            values = [other[what, group, at] for other in measurements]
             spread = over_seeds([v for v, _ in values], within=values[0][1])
-            ends = (spread.mean, spread.low, spread.high)
-            ends = (spread.least,) * 3 if spread.least == spread.largest else ends  # not off by a rounding
-            rows.append((model, what, group, at, *ends, spread.least, spread.largest, spread.n))
+            mean_interval = (spread.mean, spread.low, spread.high)
+            mean_interval = (
+                (spread.least,) * 3 if spread.least == spread.largest else mean_interval
+            )  # not off by a rounding
+            rows.append((model, what, group, at, *mean_interval, spread.least, spread.largest, spread.n))
     return pd.DataFrame(rows, columns=list(TRAININGS_COLUMNS))
 
 

@@ -93,7 +93,7 @@ class Work:
         """
         _, task = self.with_data()
         if task.kind == "values":
-            raise UnsupportedError(f"needs classes; task {task.name} has values, which have no radius to change at")
+            raise UnsupportedError(f"needs classes, and task {task.name} has real targets")
         model, _, x, y, bounds = self.disturbed(size)
         return model, x, (y if task.scored is None else y.masked_fill(~task.scored.to(y.device), IGNORED)), bounds
 
@@ -131,11 +131,11 @@ class Work:
             UnsupportedError: no model or no data.
         """
         model, task = self.with_data()
-        x, own = task.test[0], task.own_steps(task.test[1])
-        own = own_steps_of(model, x) if own is None else own
-        if own is None:
+        x, real_steps = task.test[0], task.own_steps(task.test[1])
+        real_steps = own_steps_of(model, x) if real_steps is None else real_steps
+        if real_steps is None:
             return model, x[:size]
-        lengths = own.sum(1)
+        lengths = real_steps.sum(1)
         rows = lengths.argsort(descending=True, stable=True)[:size]
         return model, x[rows, : int(lengths[rows].min())]
 

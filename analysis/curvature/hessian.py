@@ -120,8 +120,7 @@ def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng:
 def _by_dense(operator: HessianOperator, settings: Search) -> Estimates:
     if operator.size > DENSE_LIMIT:
         raise ConfigurationError(
-            f"method='dense' forms a {operator.size} x {operator.size} matrix; the limit is {DENSE_LIMIT}: "
-            "use 'lanczos'"
+            f"method='dense' needs at most {DENSE_LIMIT} parameters, got {operator.size}: use 'lanczos'"
         )
     values = np.linalg.eigvalsh(operator.dense())
     rounding = operator.size * operator.precision * float(np.abs(values).max(initial=0.0))

@@ -30,8 +30,8 @@ def opinion_on(summary: HessianSummary, operator: HessianOperator, search: Searc
     Source: Z. Yao, A. Gholami, K. Keutzer, M. Mahoney, PyHessian (2020).
     """
     before = operator.matvecs
-    found = pyhessian_estimates(operator, search, both=False)
-    (value, residual), (trace, error, samples) = found.largest, found.trace
+    estimates = pyhessian_estimates(operator, search, both=False)
+    (value, residual), (trace, error, samples) = estimates.largest, estimates.trace
     return {
         "lambda_max": value,
         "lambda_max_residual": residual,

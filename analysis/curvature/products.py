@@ -33,7 +33,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
             fit.
     """
     if targets.is_floating_point():
-        raise ConfigurationError("floating-point targets need a loss of their own: pass loss=, e.g. task.loss")
+        raise ConfigurationError("floating-point targets need a loss: pass loss=, for example task.loss")
     outputs = two_logits(outputs, len(targets))
     if outputs.shape[:-1] != targets.shape:
         raise ConfigurationError(
@@ -49,19 +49,19 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _recurrent(model: nn.Module) -> list[str]:
     """Return the names of the parameters that form the recurrent matrices."""
-    chosen: set[int] = set()
+    identities: set[int] = set()
     for module in model.modules():
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
-            chosen |= {id(p) for name, p in module.named_parameters(recurse=False) if "weight_hh" in name}
+            identities |= {id(p) for name, p in module.named_parameters(recurse=False) if "weight_hh" in name}
         elif callable(getattr(module, "matrices", None)):
             realised: dict[str, Any] = cast(Any, module).matrices()
             tensors = [m for m in realised.values() if isinstance(m, Tensor) and m.requires_grad]
-            own = [p for p in module.parameters() if p.requires_grad]
-            if tensors and own:
+            trainable = [p for p in module.parameters() if p.requires_grad]
+            if tensors and trainable:
                 parts = [(torch.view_as_real(m) if m.is_complex() else m).sum() for m in tensors]
-                used = torch.autograd.grad(torch.stack(parts).sum(), own, allow_unused=True)
-                chosen |= {id(p) for p, g in zip(own, used) if g is not None}
-    return [name for name, p in model.named_parameters() if id(p) in chosen]
+                used = torch.autograd.grad(torch.stack(parts).sum(), trainable, allow_unused=True)
+                identities |= {id(p) for p, g in zip(trainable, used) if g is not None}
+    return [name for name, p in model.named_parameters() if id(p) in identities]
 
 
 def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict[str, nn.Parameter]:
@@ -84,8 +84,7 @@ def select_parameters(model: nn.Module, parameters: str | Sequence[str]) -> dict
             chosen = _recurrent(model)
         if not chosen:
             raise UnsupportedError(
-                f"{type(model).__name__} does not say which parameters are recurrent: "
-                "pass their names as parameters=[...]"
+                f"{type(model).__name__} has no list of recurrent parameters: pass their names as parameters=[...]"
             )
     elif isinstance(parameters, str) or not isinstance(parameters, Sequence):
         raise ConfigurationError(f"parameters must be 'all', 'recurrent' or a list of names, got {parameters!r}")
@@ -112,7 +111,7 @@ def batches_of(x: Any, y: Any, batch_size: int | None) -> list[tuple[Tensor, Ten
     """
     if y is None:
         if isinstance(x, Tensor) or not isinstance(x, Iterable) or iter(x) is x:
-            raise ConfigurationError("without y, x must be a loader of (x, y) batches that can be walked repeatedly")
+            raise ConfigurationError("without y, x must be a loader of (x, y) batches that can be iterated repeatedly")
         return x
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise ConfigurationError(f"x and y must be tensors, got {type(x).__name__} and {type(y).__name__}")
@@ -178,8 +177,8 @@ class HessianOperator:
     def _gradient_graph(self, x: Tensor, y: Tensor, again: bool = True) -> tuple[Tensor, list[Tensor]]:
         value = self.loss_function(self.model(x), y)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise ConfigurationError(f"the loss must be a scalar tensor (a mean over the batch), got {got}")
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ConfigurationError(f"the loss must be a scalar tensor (a mean over the batch), got {shape}")
         if not torch.isfinite(value).all():
             raise NonFiniteError("the loss", "the model diverges on this data")
         if not value.requires_grad:

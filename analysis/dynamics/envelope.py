@@ -133,16 +133,16 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
         >>> bool((layer(x)[0].norm(dim=2).max(0).values.detach().numpy() <= bound).all()), source
         (True, 'certified contraction at rate 0.8...')
     """
-    found = _step(layer, certificate)
-    if found is None:
+    step_bound = _step(layer, certificate)
+    if step_bound is None:
         return None, ""
-    bound, source = found
+    bound, source = step_bound
     least = np.full(tuple(x.shape[:2]), math.inf)
     spread = float(np.linalg.norm(np.linalg.inv(bound.root), 2))  # |d|_2 <= spread |d|_P
-    own = _Replay(layer, x)
-    for reference in own.references():
-        size = np.linalg.norm((own.start - reference) @ bound.root.T, axis=1)
-        away = own.displacements(reference, bound.root)
+    replay = _Replay(layer, x)
+    for reference in replay.references():
+        size = np.linalg.norm((replay.start - reference) @ bound.root.T, axis=1)
+        away = replay.displacements(reference, bound.root)
         for t in range(x.shape[1]):
             size = bound.rate * size + away[:, t]
             least[:, t] = np.minimum(least[:, t], np.linalg.norm(reference) + spread * size)

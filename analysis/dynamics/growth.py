@@ -124,8 +124,8 @@ def local_growth(model: nn.Module, x: Tensor, *, spectra: int = SPECTRA) -> Loca
     x, spectra = layer_inputs(model, x), check_int("spectra", spectra, 0)
     x = check_sequence(check_real_sequences(x).double(), layer.input_size)
     batch, steps = x.shape[:2]
-    places = np.unique(np.linspace(0, batch * steps - 1, min(spectra, batch * steps)).round().astype(int))
-    stretch, growth, kept = [], [], []
+    positions = np.unique(np.linspace(0, batch * steps - 1, min(spectra, batch * steps)).round().astype(int))
+    stretch, growth, singular_values = [], [], []
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
         prepared, state = layer.begin(x)
         n = flat_state(state).shape[1]
@@ -142,9 +142,11 @@ def local_growth(model: nn.Module, x: Tensor, *, spectra: int = SPECTRA) -> Loca
             squares = torch.linalg.eigvalsh(jacobians.mT @ jacobians)[:, -1]  # a third of the time of singular values
             stretch.append(squares.clamp(min=0).sqrt().cpu())
             growth.append(size.log().cpu())
-            rows = places[places % steps == t] // steps
-            kept.append(torch.linalg.eigvals(jacobians[torch.as_tensor(rows, device=x.device)]).cpu())
-    return LocalGrowth(torch.stack(stretch, 1).numpy(), torch.stack(growth, 1).numpy(), torch.cat(kept).numpy(), n)
+            rows = positions[positions % steps == t] // steps
+            singular_values.append(torch.linalg.eigvals(jacobians[torch.as_tensor(rows, device=x.device)]).cpu())
+    return LocalGrowth(
+        torch.stack(stretch, 1).numpy(), torch.stack(growth, 1).numpy(), torch.cat(singular_values).numpy(), n
+    )
 
 
 def _finite(value: float) -> float | None:
@@ -166,20 +168,20 @@ def growth_step(work: Work) -> None:
     _, x = work.sequences_for_jacobians(1)
     several = max(FEWEST, min(3 * work.budget.trajectories, MOST_STEPS // x.shape[1]))
     model, x = work.whole_sequences(several)
-    found = local_growth(model, x)
-    work.write_table("growth.csv", found.frame())
-    work.write_table("jacobians.csv", found.eigenvalues(_steepest(work)))
-    worst = found.worst[:WORST]
+    result = local_growth(model, x)
+    work.write_table("growth.csv", result.frame())
+    work.write_table("jacobians.csv", result.eigenvalues(_steepest(work)))
+    worst = result.worst[:WORST]
     named = [
         {
             "sequence": int(k),
-            "mean": _finite(found.exponents[k].mean()),
-            "step": int(found.stretch[k].argmax()) + 1,
-            "stretch": float(found.stretch[k].max()),
+            "mean": _finite(result.exponents[k].mean()),
+            "step": int(result.stretch[k].argmax()) + 1,
+            "stretch": float(result.stretch[k].max()),
         }
         for k in worst
     ]
-    totals = {"stretching": found.stretching, "growing": found.growing, "grown": found.grown}
-    largest = float(found.stretch.max())
-    sizes = {"sequences": len(found.stretch), "steps": found.stretch.shape[1]}
+    totals = {"stretching": result.stretching, "growing": result.growing, "grown": result.grown}
+    largest = float(result.stretch.max())
+    sizes = {"sequences": len(result.stretch), "steps": result.stretch.shape[1]}
     work.write_json("growth.json", {**totals, "largest": largest, **sizes, "worst": named})

@@ -179,10 +179,10 @@ def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = 
     def exponent(rate: float) -> float:
         return -rate * duration if not discrete else math.log(rate) if rate > 0 else -math.inf
 
-    found = [exponent(rate) + math.log(overshoot) / steps for rate, overshoot in filter(None, pairs)]
-    if not found:
+    bounds = [exponent(rate) + math.log(overshoot) / steps for rate, overshoot in filter(None, pairs)]
+    if not bounds:
         return None
-    least = min(found)
+    least = min(bounds)
     return least + _ROUNDING * (1.0 + abs(least)) if math.isfinite(least) else least
 
 
@@ -299,16 +299,16 @@ def _fastest(along: Iterable[Tensor]) -> Tensor:
 def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> LyapunovSpectrum:
     """Average ``logs (steps, batch, k)`` over the counted steps."""
     steps, batch, _ = logs.shape
-    own = logs.mean(0)
-    mean = own.mean(0)
+    mean_logs = logs.mean(0)
+    mean = mean_logs.mean(0)
     order = np.argsort(-mean, kind="stable")
     with np.errstate(invalid="ignore"):  # -inf minus -inf: a direction that is lost has no spread
-        spread = own.std(0, ddof=1) / np.sqrt(batch) if batch > 1 else np.full(len(mean), np.nan)
+        spread = mean_logs.std(0, ddof=1) / np.sqrt(batch) if batch > 1 else np.full(len(mean), np.nan)
         running = logs.mean(1).cumsum(0) / np.arange(1, steps + 1)[:, None]
     return LyapunovSpectrum(
         exponents=mean[order],
         standard_error=spread[order],
-        trajectories=own[:, order],
+        trajectories=mean_logs[:, order],
         running=running[:, order],
         steps=steps,
         skipped=skip,

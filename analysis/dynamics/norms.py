@@ -106,8 +106,12 @@ class NormDrift(Record):
         tables = []
         for layer in range(layers):
             head = {"model": self.model, "layer": layer, "t": np.arange(1, steps + 1)}
-            own = {"mean": self.mean[layer], "rms": self.rms[layer], **dict(zip(QUANTILES, self.quantiles[layer].T))}
-            tables.append(pd.DataFrame({**head, **own, **shared}))
+            columns = {
+                "mean": self.mean[layer],
+                "rms": self.rms[layer],
+                **dict(zip(QUANTILES, self.quantiles[layer].T)),
+            }
+            tables.append(pd.DataFrame({**head, **columns, **shared}))
         return pd.concat(tables, ignore_index=True)
 
 
@@ -170,8 +174,8 @@ def check_followed(x: Tensor, factor: int, model: nn.Module | None = None) -> No
     if check_int("factor", factor) > 1 and factor * each > NUMBERS:
         fits = f"a factor of at most {most}" if (most := NUMBERS // each) > 0 else "shorter sequences"
         raise ConfigurationError(
-            f"sequences made {factor} times as long are {factor * each:.2g} numbers, in them or in the states they "
-            f"drive; the limit is 2^27: take {fits}, or fewer of them"
+            f"{factor} times as long sequences need {factor * each:.2g} numbers for inputs or states; "
+            f"the limit is 2^27: use {fits}, or fewer sequences"
         )
 
 
@@ -225,9 +229,9 @@ def norm_drift(
     deep = isinstance(check_model(model), DeepNetwork) and part is None
     layer: Any = model if deep else only_layer(model, part)
     if part is not None and y is not None:
-        raise ConfigurationError("gradient norms of one part have no targets: leave them out")
+        raise ConfigurationError("gradient norms need the whole network, got one part: leave the targets out")
     if deep and y is not None:
-        raise ConfigurationError("gradient norms are not for deep networks: leave the targets out")
+        raise ConfigurationError("gradient norms are not available for deep networks: leave the targets out")
     gradients = gradients and not deep
     x = check_sequence(check_batch(layer, x if deep else layer_inputs(model, x, part)), layer.input_size)
     if y is not None and (loss is None or not hasattr(model, "head")):

@@ -98,7 +98,7 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
         layer, prepared, drives, state = after_sequences(model, x, part)
         flat = flat_state(state)
         if len(flat) < 2:
-            raise UnsupportedError("pairs of trajectories take two sequences or more")
+            raise UnsupportedError("pairs of trajectories need at least two sequences")
         shift = 1 + int(np.random.default_rng(check_int("seed", seed, 0)).integers(len(flat) - 1))
         state = shaped_state(torch.cat([flat, flat.roll(shift, 0)]), state)
         drives = [d.repeat(2, *[1] * (d.dim() - 1)) for d in drives]
@@ -107,14 +107,14 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
             first, second = flat_state(state).chunk(2)
             gaps.append((first - second).norm(dim=1))
             state = layer.transition(drives[t % len(drives)], state, prepared)
-    found = torch.stack(gaps).cpu().numpy()
-    if not np.isfinite(found).all():
+    distances = torch.stack(gaps).cpu().numpy()
+    if not np.isfinite(distances).all():
         raise NonFiniteError("the distance of two trajectories", "the network diverges")
-    apart = found[0] > 0.0
+    apart = distances[0] > 0.0
     if not apart.any():
-        raise UnsupportedError("all sequences lead to the same state")
-    found = found[:, apart]
-    return PairDistances(found / found[0], float(np.median(found[0])))
+        raise UnsupportedError("distances of trajectories need different states, got the same state for all sequences")
+    distances = distances[:, apart]
+    return PairDistances(distances / distances[0], float(np.median(distances[0])))
 
 
 def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Array, str] | None:
@@ -158,8 +158,8 @@ def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Ar
 
 def _row(data: Mapping[str, Any], *names: str) -> Array | None:
     """Return the first point of the first existing field among these."""
-    found = next((data[name] for name in names if data.get(name) is not None), None)
-    return None if found is None else np.atleast_2d(np.asarray(found, dtype=np.float64))[0]
+    value = next((data[name] for name in names if data.get(name) is not None), None)
+    return None if value is None else np.atleast_2d(np.asarray(value, dtype=np.float64))[0]
 
 
 def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
@@ -220,6 +220,6 @@ def pairs_step(work: Work) -> None:
     if counter is not None:
         parts.append(pd.DataFrame({"what": "counter", "t": t, "q10": np.nan, "q50": counter[0], "q90": np.nan}))
     work.write_table("pairs.csv", pd.concat(parts, ignore_index=True))
-    told = {"pairs": seen.pairs if seen else 0, "steps": steps, "start": seen.start if seen else None}
-    told["closer"] = int((seen.distance[-1] < 1.0).sum()) if seen else 0
-    work.write_json("pairs.json", {**told, "counter": counter[1] if counter else None})
+    fields = {"pairs": seen.pairs if seen else 0, "steps": steps, "start": seen.start if seen else None}
+    fields["closer"] = int((seen.distance[-1] < 1.0).sum()) if seen else 0
+    work.write_json("pairs.json", {**fields, "counter": counter[1] if counter else None})

@@ -138,5 +138,5 @@ def measured_recovery(
 def recovery_step(work: Work) -> None:
     """Run the step ``recovery`` of an analysis and write its files."""
     model, x = work.whole_sequences(min(work.budget.samples, work.budget.trajectories))
-    found = measured_recovery(model, x, seed=work.seed)
-    work.write_result("recovery.json", found, runs=found.steps.size)
+    result = measured_recovery(model, x, seed=work.seed)
+    work.write_result("recovery.json", result, runs=result.steps.size)

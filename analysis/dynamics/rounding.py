@@ -78,8 +78,8 @@ def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
     finer = copy.deepcopy(layer).double().eval()
     apart, size = [], 0.0
     with untouched(layer), torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
-        for own, exact in zip(layer.walk(x), finer.walk(x.double())):
-            ours, theirs = flat_state(own.after).double(), flat_state(exact.after)
+        for state, exact in zip(layer.walk(x), finer.walk(x.double())):
+            ours, theirs = flat_state(state.after).double(), flat_state(exact.after)
             apart.append(float((ours - theirs).norm(dim=1).max()))
             size = max(size, float(theirs.norm(dim=1).max()))
     if not np.isfinite([*apart, size]).all():

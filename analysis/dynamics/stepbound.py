@@ -129,10 +129,10 @@ def joint_bound(subject: PairwiseSystem, horizon: int, mean: bool = False) -> Jo
     >>> round(bound.accumulated(100), 6), round(StepBound(np.eye(2), 1.0, 0.8, "").accumulated(100), 6)
     (1.0, 8.0)
     """
-    found = pairwise_proof(subject, np.eye(subject.states), "l2" if mean else "final", horizon)
-    if isinstance(found, str):
+    bound = pairwise_proof(subject, np.eye(subject.states), "l2" if mean else "final", horizon)
+    if isinstance(bound, str):
         return None
-    data = found[1].data
+    data = bound[1].data
     return JointBound(np.eye(subject.states), data["growth"], data["gain"], "a proved bound of the weights' norm")
 
 

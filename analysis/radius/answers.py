@@ -36,7 +36,7 @@ def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
         raise DimensionError("y", tuple(x.shape[:2]), tuple(y.shape), "a class at every step of x, or one a sequence")
     y = check_labels(y.flatten(), y.numel(), x.device).reshape(y.shape)
     if not bool(counted(y).any(dim=1).all()):
-        raise ConfigurationError("y asks for no class in some sequences: leave them out")
+        raise ConfigurationError("some sequences have no labeled step: remove them")
     return x, y
 
 
@@ -58,9 +58,11 @@ def step_logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """
     logits = model(x)
     if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != y.shape or logits.shape[2] < 2:
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        received = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         expected = f"({len(x)}, {x.shape[1]}, classes >= 2)"
-        raise DimensionError("the model's output", expected, got, "a row of logits at every step (reduction='all')")
+        raise DimensionError(
+            "the model's output", expected, received, "a row of logits at every step (reduction='all')"
+        )
     if not torch.isfinite(logits).all():
         raise NonFiniteError("the model's output (logits)", "the model diverges on this input")
     labels = y[counted(y)]

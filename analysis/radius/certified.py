@@ -121,9 +121,9 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
     network = network_of(model, getattr(model, "reduction", "") == "all")
     subject, proof, head = network.subject, gain.proof.data, network.head
     if not _same(gain.subject, subject):
-        raise ConfigurationError("the gain is about another network than this model")
+        raise ConfigurationError("the gain was proved for another network")
     if not np.array_equal(proof["H"], head):
-        raise ConfigurationError("the gain is not one to the logits: compute it with output=model.head.weight")
+        raise ConfigurationError("expected a gain from inputs to logits: compute it with output=model.head.weight")
     if gain.horizon is not None and gain.horizon < horizon:
         raise ConfigurationError(f"the gain holds for {gain.horizon} steps, the sequences have {horizon}")
     checked = verify_claim(gain.subject, gain.claim)
@@ -144,8 +144,8 @@ def _carried(model: nn.Module) -> Gain | None:
     """Return the gain to the logits that a layer proves by construction."""
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, BoundedGainRNN):
         return None
-    found = model.layer.carried_gain(to_numpy(model.head.weight))
-    return None if found is None or found.proof is None else found
+    carried = model.layer.carried_gain(to_numpy(model.head.weight))
+    return None if carried is None or carried.proof is None else carried
 
 
 def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
@@ -212,8 +212,8 @@ def _reaches(
             raise UnsupportedError(f"{error}{GIVEN}") from error
     elif is_affine(model, every_step):
         bounds.append((affine_gains_at_steps if every_step else affine_gains)(model, horizon, features))
-    elif gain is None and (own := _carried(model)) is not None:
-        bounds.append(_from_gain(own, model, horizon))
+    elif gain is None and (carried := _carried(model)) is not None:
+        bounds.append(_from_gain(carried, model, horizon))
     elif gain is None or certificate is not None:
         bounds.append(_from_steps(model, certificate, horizon, every_step))
     return bounds
@@ -276,7 +276,7 @@ def certified_radius(
     horizon, features = x.shape[1:]
     classes = model.output_size if isinstance(model, SequenceModel) else 0
     if every_step and horizon * classes**2 > MOST_PAIRS:
-        raise UnsupportedError(f"{classes} classes at {horizon} steps are more pairs of classes than are bounded here")
+        raise UnsupportedError(f"{classes} classes at {horizon} steps exceed the limit on pairs of classes")
     bounds = _reaches(model, gain, certificate, horizon, features, every_step)
     z, asked = to_numpy(_logits(model, x, y)), counted(y).cpu().numpy()
     place = np.nonzero(asked)
@@ -342,8 +342,8 @@ def _worth(result: CertifiedRadius, attacked: list[float]) -> float:
 def robustness_step(work: Work) -> None:
     """Run the step ``robustness`` of an analysis and write its files."""
     model, x, y, bounds = work.answers(work.budget.samples)
-    stated = work.certificate  # without one the norms of the weights give a bound too, however small
-    certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
+    certificate = work.certificate  # without one the norms of the weights give a bound too, however small
+    certified = certificate if certificate is not None and certificate.verdict is Verdict.CERTIFIED else None
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
     unit = float(work.deviations.max())  # a ball in deviations lies in a ball of this times its radius

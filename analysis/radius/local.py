@@ -245,28 +245,28 @@ def local_radius(
     ]
     for rows, steps, ends, own in parts:
         part = x[rows, :steps], y[rows]
-        told = {**measure, "bounds": ends, "mask": own, "restarts": restarts, "seed": seed}
+        options = {**measure, "bounds": ends, "mask": own, "restarts": restarts, "seed": seed}
         with unwarned():  # a radius that attacks did not find is infinite, and says so
-            found = attack_radii(network, *part, **told)
-        samples.attacked(read.subject, rows, found)
+            attacks = attack_radii(network, *part, **options)
+        samples.attacked(read.subject, rows, attacks)
         if progress is not None and len(parts) > 1:
             progress("attacks", int(samples.seen.sum()), len(x))
     subject = read.subject
     for rows, steps, ends, own in parts:
         if isinstance(subject, MeasuredClassifier):
             break
-        told = {**measure, "epsilon": epsilon, "bounds": as_arrays(ends), "time_limit": time_limit}
-        told["mask"] = None if own is None else own.numpy()
+        options = {**measure, "epsilon": epsilon, "bounds": as_arrays(ends), "time_limit": time_limit}
+        options["mask"] = None if own is None else own.numpy()
         rows = rows[samples.correct[rows]]
         together = min(_AT_ONCE[norm], max(1, int(_WORK / (steps * subject.states**2))))
         for start in range(0, len(rows), together):
             part = rows[start : start + together]
             if progress is not None:
                 progress("certificates", int(samples.asked.sum()), int(samples.correct.sum()))
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             inputs, upper = samples.inputs[part, :steps], samples.upper[part]
-            found = largest_balls(subject, inputs, samples.labels[part], upper=upper, **told)
-            samples.proved(part, found, time.perf_counter() - begun, keep, **measure)
+            balls = largest_balls(subject, inputs, samples.labels[part], upper=upper, **options)
+            samples.proved(part, balls, time.perf_counter() - start_time, keep, **measure)
     result = samples.result(read, norm, budget, epsilon)
     moved = result.adversarial if scale is None else result.adversarial * np.asarray(scale)
     moved = np.where(result.adversarial == x.numpy(), raw.numpy(), moved)
@@ -317,8 +317,8 @@ class _Samples:
         certified = None if epsilon is None else self.correct & (radius >= epsilon)
         parts = (norm, radius, self.upper, certified, self.correct, self.labels, epsilon, self.seconds)
         shape = NORMS_OF["l2_step" if budget == "step" else norm]
-        own = self.inputs if read.lengths is None else self.inputs * _own(read.lengths, self.inputs)
-        size = shape.size(torch.from_numpy(own)).numpy()
+        norms = self.inputs if read.lengths is None else self.inputs * _own(read.lengths, self.inputs)
+        size = shape.size(torch.from_numpy(norms)).numpy()
         return LocalRadius(*parts, self.adversarial, tuple(self.claims), budget, read.lengths, read.agrees, size=size)
 
 
@@ -342,5 +342,5 @@ def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, b
         size = f"{claim.value!r} at every step" if budget == "step" else repr(claim.value)
         raise ContradictionError(
             f"sample {index}: {norm} radius {size} is certified, and an attack of size {upper!r} succeeds. "
-            "One of them is wrong, and nothing here is to be relied on: please report the model and this sample"
+            "One of them is wrong: do not use these results, and report the model and this sample"
         )

@@ -45,15 +45,15 @@ class Network:
 
     def witness(self, certificate: Any) -> Mapping[str, Any] | None:
         """Return a metric and a rate, from the certificate or from the layer's proof by construction."""
-        own = None if self.layer is None else self.layer.witness()
+        layer_proof = None if self.layer is None else self.layer.witness()
         if certificate is None:
-            return own
+            return layer_proof
         if not isinstance(certificate, Certificate):
             raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
         proof = certificate.claim.proof
         if certificate.verdict is not Verdict.CERTIFIED or proof is None:
             return None
-        return proof.data if proof.kind == "multiplier_lmi" else own  # other proofs have no metric
+        return proof.data if proof.kind == "multiplier_lmi" else layer_proof  # other proofs have no metric
 
 
 def network_of(model: nn.Module, every_step: bool = False) -> Network:
@@ -81,7 +81,7 @@ def network_of(model: nn.Module, every_step: bool = False) -> Network:
         return _of_ones_own(model, every_step)
     name = type(model.layer).__name__
     if not isinstance(model.layer, RecurrentLayer):
-        raise UnsupportedError(f"the layer of this model, {name}, is no recurrent layer known here{GIVEN}")
+        raise UnsupportedError(f"the layer {name} of this model is no known recurrent layer{GIVEN}")
     subject = _with_slopes(model.layer.driven())
     if (model.reduction == "all") is not every_step or not model.layer.outputs_hidden:
         raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
@@ -92,7 +92,7 @@ def _of_ones_own(model: nn.Module, every_step: bool) -> Network:
     """Find one recurrent part and its linear head in a user's module, and check them against it."""
     name = type(model).__name__
     if every_step:
-        raise UnsupportedError(f"{name} is no SequenceModel: its logits at every step are not read here{GIVEN}")
+        raise UnsupportedError(f"{name} is no SequenceModel, which logits at every step need{GIVEN}")
     try:
         read = classifier(model)
     except (UnsupportedError, DisagreementError) as error:

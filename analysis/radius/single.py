@@ -29,9 +29,9 @@ def local_step(work: Work) -> None:
     """Run the step ``local`` of an analysis and write its files."""
     model, x, y, _ = work.answers(_count(work))
     if y.ndim > 1:
-        raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")
-    told = {"scale": work.deviations.double().cpu(), "restarts": work.budget.restarts, "seed": work.seed}
-    result = local_radius(model, x, y, norm=NORM, **told)
+        raise UnsupportedError("needs one class for each sequence")
+    options = {"scale": work.deviations.double().cpu(), "restarts": work.budget.restarts, "seed": work.seed}
+    result = local_radius(model, x, y, norm=NORM, **options)
     frame = result.frame().loc[:, ["index", "label", "correct", "radius", "attack_radius", "seconds"]]
     frame["correct"] = result.correct.astype(int)
     frame["attack_radius"] = np.where(np.isinf(result.attack_radius), np.nan, result.attack_radius)
@@ -59,18 +59,18 @@ def summary(result: LocalRadius) -> dict[str, object]:
         minus certified radius where an attack succeeded) and ``seconds`` an input; of a network that packs its
         sequences also ``shortest``, ``longest`` (own steps) and ``unread``.
     """
-    said, ratio = result.to_dict(), result.ratio
-    own = result.lengths
-    packed = {} if own is None else {"shortest": own.min(), "longest": own.max(), "unread": result.unread}
+    document, ratio = result.to_dict(), result.ratio
+    lengths = result.lengths
+    packed = {} if lengths is None else {"shortest": lengths.min(), "longest": lengths.max(), "unread": result.unread}
     both = result.correct & np.isfinite(result.attack_radius)
     return {
-        "norm": said["norm"],
-        "samples": said["n"],
-        "correct": said["correct"],
+        "norm": document["norm"],
+        "samples": document["n"],
+        "correct": document["correct"],
         "proved": sum(claim is not None for claim in result.claims),
         "counted": int(result.correct.sum()) - sum(map(_is_exact, result.claims)),
-        "median_radius": said["median_radius"],
-        "median_attack": said["median_attack"],
+        "median_radius": document["median_radius"],
+        "median_attack": document["median_attack"],
         "median_ratio": float(np.median(ratio)) if len(ratio) else None,
         "strip": float((result.attack_radius - result.radius)[both].mean()) if both.any() else None,
         "seconds": float(result.seconds[result.correct].mean()) if result.correct.any() else None,

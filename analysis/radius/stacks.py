@@ -85,9 +85,9 @@ def _pairs_of(network: ResidualStack, claim: Claim, head: Array) -> Array:
     data = claim.proof.data
     span = Span(data["measure"], data["horizon"])
     claims = [layer_claim(part) for part in data["layers"]]
-    below, own = gain_below(network, claims, span), layer_gain(network.layers[-1], claims[-1], None, span)
-    assert not isinstance(below, str)
-    assert not isinstance(own, str)
+    gain_before, last_gain = gain_below(network, claims, span), layer_gain(network.layers[-1], claims[-1], None, span)
+    assert not isinstance(gain_before, str)
+    assert not isinstance(last_gain, str)
     scale = float(np.abs(network.scales[-1]).max()) * STRETCH[network.between]
     apart = [pair_gains(np.eye(rows.shape[1]), rows, 1.0) for rows in (head, head @ network.mixing[-1])]
-    return below * (apart[0] + apart[1] * scale * own) * (1.0 + SLACK)
+    return gain_before * (apart[0] + apart[1] * scale * last_gain) * (1.0 + SLACK)

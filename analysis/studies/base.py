@@ -160,8 +160,8 @@ def run_study(
     size = study.sizes["quick" if quick else "folder" if data_dir is not None and "folder" in study.sizes else "full"]
     if out.is_dir():
         refuse_existing_files(out, (*FILES, PARTS), STUDY, overwrite)
-    with claim_folder(out, f"study {name}") as own:
-        own.reserve((*FILES, PARTS), STUDY, overwrite=overwrite)
+    with claim_folder(out, f"study {name}") as folder_lock:
+        folder_lock.reserve((*FILES, PARTS), STUDY, overwrite=overwrite)
         job = _Job(study, size, seed, data_dir, torch.device(device), tell, _Parts(out / PARTS))
         rows, curves = job.trained() if study.compute is None else study.compute(size, seed)
         frame: Frame = pd.DataFrame(rows)
@@ -363,5 +363,5 @@ def ranking(frame: Frame, column: str = "test_metric", form: str = ".1%", **wher
         >>> ranking(pd.DataFrame({"model": ["a", "b"], "test_metric": [0.5, 0.75]}))
         'b 75.0%, a 50.0%'
     """
-    found = sorted(means(frame, column, **where).items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {value:{form}}" for name, value in found)
+    ordered = sorted(means(frame, column, **where).items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {value:{form}}" for name, value in ordered)

@@ -36,12 +36,14 @@ def _contracting_cases(size: Size) -> list[Case]:
 
 
 def _contracting_conclusion(frame: Frame) -> str:
-    told = []
-    for hidden, own in frame.groupby("hidden", sort=False):
-        certified = own[own["verdict"] == "certified"].groupby("model").size()
-        counts = ", ".join(f"{name} {certified.get(name, 0)}" for name in dict.fromkeys(own["model"]))
-        told.append(f"{hidden} units: {ranking(own)}; certified of {own['seed'].nunique()} trainings: {counts}")
-    return ". ".join(told) + "."
+    sentences = []
+    for hidden, group in frame.groupby("hidden", sort=False):
+        certified = group[group["verdict"] == "certified"].groupby("model").size()
+        counts = ", ".join(f"{name} {certified.get(name, 0)}" for name in dict.fromkeys(group["model"]))
+        sentences.append(
+            f"{hidden} units: {ranking(group)}; certified of {group['seed'].nunique()} trainings: {counts}"
+        )
+    return ". ".join(sentences) + "."
 
 
 register_study(
@@ -106,9 +108,9 @@ def _certified_cases(size: Size) -> list[Case]:
             for name, (gain, more) in bounded.items()
         ),
         *(
-            Case({"model": name, "variant": name}, network(layer, size["plain_hidden"], **own), "digits",
+            Case({"model": name, "variant": name}, network(layer, size["plain_hidden"], **options), "digits",
                  size["options"], training)
-            for name, (layer, own) in plain.items()
+            for name, (layer, options) in plain.items()
         ),
     ]  # fmt: skip
 
@@ -123,8 +125,8 @@ def _shares(model: SequenceModel, task: Task, size: Size, seed: int, probed: Seq
     some = x[: size["attacked"]], y[: size["attacked"]]
     sweep = attack_sweep(model, *some, epsilons=RADII, norm="l2", steps=size["steps"], bounds=(0.0, 1.0))
     curves = [
-        {"radius": r, "certified": proved, "attacked": left}
-        for r, proved, left in zip(RADII, certified, sweep.accuracy, strict=True)
+        {"radius": r, "certified": proved, "attacked": accuracy}
+        for r, proved, accuracy in zip(RADII, certified, sweep.accuracy, strict=True)
     ]
     row: Row = {f"{what} at {p['radius']}": p[what] for what in ("certified", "attacked") for p in curves}
     return {**row, "median radius": median, "curves": curves}

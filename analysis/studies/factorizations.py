@@ -95,7 +95,7 @@ SHAPES = {"square": (1, 1), "deep": (2, 1), "wide": (1, 2)}
 
 def _errors(method: str, m: int, n: int, kind: str, condition: float, size: Size, seed: int) -> Row:
     """Return the median relative errors of directional derivatives: of the gradient and of central differences."""
-    found = []
+    rows = []
     for draw in range(size["draws"]):
         rng = np.random.default_rng([seed, draw, m, n, KINDS.index(kind)])
         A, k, order = _drawn(m, n, kind, condition, rng), min(m, n), np.arange(n)
@@ -109,8 +109,8 @@ def _errors(method: str, m: int, n: int, kind: str, condition: float, size: Size
             gradient = _gradient(METHODS[method], A, weights)
         except (RankError, torch.linalg.LinAlgError):
             return {"error": None, "differences": None}
-        found.append(_against(A, order, gradient, weights, size["directions"], rng, METHODS[method], condition))
-    error, differences = np.median(found, axis=0)
+        rows.append(_against(A, order, gradient, weights, size["directions"], rng, METHODS[method], condition))
+    error, differences = np.median(rows, axis=0)
     return {"error": float(error), "differences": float(differences)}
 
 
@@ -130,17 +130,17 @@ def _against(
     rng: np.random.Generator, factor: Callable[[Tensor], Any], condition: float,
 ) -> tuple[float, float]:  # fmt: skip
     """Return root mean square errors over directions against the reference: of a gradient and of differences."""
-    wide = np.clongdouble if np.iscomplexobj(A) else np.longdouble
+    precise = np.clongdouble if np.iscomplexobj(A) else np.longdouble
     size = float(np.linalg.norm(A, 2))
     exact, ours, differences = [], [], []
     for _ in range(directions):
         E = rng.standard_normal(A.shape) + (1j * rng.standard_normal(A.shape) if np.iscomplexobj(A) else 0.0)
-        factors = _dual_qr(A.astype(wide)[:, order], E.astype(wide)[:, order])
+        factors = _dual_qr(A.astype(precise)[:, order], E.astype(precise)[:, order])
         exact.append(float(sum((w.conj() * F.slope).sum().real for F, w in zip(factors, weights, strict=True))))
         ours.append(float((gradient.conj() * E).sum().real))
         h = STEP * size * condition ** (-2 / 3)  # where truncation and rounding are of one size
-        ends = [float(_scalar(factor, torch.from_numpy(A + s * h * E), weights)) for s in (1, -1)]
-        differences.append((ends[0] - ends[1]) / (2 * h))
+        values = [float(_scalar(factor, torch.from_numpy(A + s * h * E), weights)) for s in (1, -1)]
+        differences.append((values[0] - values[1]) / (2 * h))
     scale = np.sqrt(np.mean(np.square(exact)))
     return tuple(float(np.sqrt(np.mean(np.square(np.subtract(v, exact)))) / scale) for v in (ours, differences))  # type: ignore[return-value]
 
@@ -165,8 +165,8 @@ def _table(size: Size, seed: int) -> tuple[list[Row], list[Row]]:
 
 
 def _largest(frame: Frame, method: str, shape: str | None = None) -> float:
-    own = frame[(frame["method"] == method) & (frame["condition"] == frame["condition"].min())]
-    return float((own if shape is None else own[own["shape"] == shape])["error"].max())
+    group = frame[(frame["method"] == method) & (frame["condition"] == frame["condition"].min())]
+    return float((group if shape is None else group[group["shape"] == shape])["error"].max())
 
 
 def _compared(frame: Frame) -> list[Compared]:
@@ -186,12 +186,12 @@ def _compared(frame: Frame) -> list[Compared]:
 
 
 def _conclusion(frame: Frame) -> str:
-    own = frame[frame["method"] != TORCH]
+    methods = frame[frame["method"] != TORCH]
     ours = max(_largest(frame, method) for method in METHODS if method != TORCH)
     return (
         f"Gradients of QR, LQ and pivoted QR are right to {ours:.0e} in every shape at condition 1 (torch's QR: "
         f"{_largest(frame, TORCH):.0e}), and their relative error stays below "
-        f"{(own['error'] / own['condition']).max():.0e} times the condition number."
+        f"{(methods['error'] / methods['condition']).max():.0e} times the condition number."
     )
 
 

@@ -40,10 +40,10 @@ def _pixels(size: Size, order: str) -> dict[str, Any]:
 
 def _pixel_cases(size: Size) -> list[Case]:
     def layers(order: str) -> dict[str, Any]:
-        own, n = {"beta": BETAS[order], "gamma": GAMMA, "dt": 0.3}, size["hidden"]
+        options, n = {"beta": BETAS[order], "gamma": GAMMA, "dt": 0.3}, size["hidden"]
         return {
-            "Lipschitz, Euler": network(LipschitzRNN, n, **own),
-            "Lipschitz, midpoint": network(LipschitzRNN, n, **own, integrator="midpoint"),
+            "Lipschitz, Euler": network(LipschitzRNN, n, **options),
+            "Lipschitz, midpoint": network(LipschitzRNN, n, **options, integrator="midpoint"),
             "antisymmetric": network(AntisymmetricRNN, n, dt=0.3),
             "LSTM": network(LSTM, n),
             "Elman": network(ElmanRNN, n),
@@ -109,18 +109,18 @@ def _ablation_cases(size: Size) -> list[Case]:
 
 
 def _ablation_compared(frame: Frame) -> list[Compared]:
-    found = []
+    rows = []
     for order, peak in PEAKS.items():
         over_alpha, over_beta = (means(frame, "test_metric", by, varied=by, task=order) for by in ("alpha", "beta"))
-        told = ", ".join(f"{over_alpha[alpha]:.1%}" for alpha in (0.0, 1.0, 2.0))
+        listed = ", ".join(f"{over_alpha[alpha]:.1%}" for alpha in (0.0, 1.0, 2.0))
         best = max(over_beta, key=lambda beta: over_beta[beta])
-        found += [
+        rows += [
             Compared(f"{order}: beta of the best accuracy", best, peak, "figure 3b"),
             Compared(
-                f"{order}: accuracy at alpha 0, 1, 2", told, "depends on alpha, degenerates above 1.6", "figure 3a"
+                f"{order}: accuracy at alpha 0, 1, 2", listed, "depends on alpha, degenerates above 1.6", "figure 3a"
             ),
         ]
-    return found
+    return rows
 
 
 register_study(
@@ -190,10 +190,10 @@ def _conditions(model: SequenceModel, task: Task, size: Size, seed: int, probed:
     for name, words in CRITERIA.items():
         asked = "theorem1b" if name == "theorem1b_published" else name
         certificate = certify(system, criterion=asked, rate="any", refute=False, seed=seed)
-        own = [f for f in certificate.findings if f.criterion == name]
-        row[words] = any(f.holds for f in own)
+        matching = [f for f in certificate.findings if f.criterion == name]
+        row[words] = any(f.holds for f in matching)
         if name == "theorem1a":
-            row["margin of (a)"] = own[0].margin if own else None
+            row["margin of (a)"] = matching[0].margin if matching else None
     return {**row, "verdict": verdict(layer, seed)}
 
 
@@ -202,8 +202,8 @@ def _certified_conclusion(frame: Frame) -> str:
     met = [words for words in CRITERIA.values() if ours[words].any()]
     held = [name for name, rows in frame.groupby("model", sort=False) if rows["multiplier inequality"].all()]
     says = f"met in some training: {', '.join(met)}" if met else "no trained network meets any of the conditions"
-    told = ", ".join(map(str, held)) or "none"
-    return f"By the paper's recipe {says}; the multiplier inequality holds in every training for: {told}."
+    listed = ", ".join(map(str, held)) or "none"
+    return f"By the paper's recipe {says}; the multiplier inequality holds in every training for: {listed}."
 
 
 register_study(

@@ -79,8 +79,8 @@ def _robustness(model: SequenceModel, task: Task, size: Size, seed: int, probed:
         "pgd": pgd(model, u, v, norm="linf", seed=seed, **common).robust_accuracy,
     }
     for norm in ("l2", "linf"):
-        found = deepfool(model, u, v, norm=norm, steps=STEPS)
-        distances = found.norms[found.success & ~found.already_wrong]
+        attack = deepfool(model, u, v, norm=norm, steps=STEPS)
+        distances = attack.norms[attack.success & ~attack.already_wrong]
         row[f"deepfool_{norm}"] = float(distances.double().median()) if len(distances) else None
     curves = []
     for kind, levels in LEVELS.items():
@@ -95,15 +95,15 @@ def _robustness(model: SequenceModel, task: Task, size: Size, seed: int, probed:
 
 
 def _robust_compared(frame: Frame) -> list[Compared]:
-    found = []
+    rows = []
     for key, what in QUANTITIES.items():
         values = means(frame, key)
         ours, *rivals = (values[name] for name in ("Lipschitz, Euler", *RIVALS))
         better = all(ours < r if key in SMALLER_IS_BETTER else ours > r for r in rivals)
-        told = ", ".join(f"{name} {values[name]:.3g}" for name in ("Lipschitz, Euler", *RIVALS))
-        said = f"Lipschitz RNN {'smaller' if key in SMALLER_IS_BETTER else 'larger'} than both others"
-        found.append(Compared(what, f"{'yes' if better else 'no'}: {told}", said, "section 7, table 3, figure 2"))
-    return found
+        listed = ", ".join(f"{name} {values[name]:.3g}" for name in ("Lipschitz, Euler", *RIVALS))
+        relation = f"Lipschitz RNN {'smaller' if key in SMALLER_IS_BETTER else 'larger'} than both others"
+        rows.append(Compared(what, f"{'yes' if better else 'no'}: {listed}", relation, "section 7, table 3, figure 2"))
+    return rows
 
 
 def _robust_conclusion(frame: Frame) -> str:

@@ -78,14 +78,14 @@ def _spectra(size: Size, seed: int) -> tuple[list[Row], list[Row]]:
             n = size["units"]
             M = torch.randn(n, n, generator=torch.Generator().manual_seed(draw), dtype=torch.float64) / n**0.5
             real = torch.linalg.eigvals(symmetric_skew(M, beta, GAMMA)).real
-            found = {"real part": (float(real.min()), float(real.max()))}
+            extremes = {"real part": (float(real.min()), float(real.max()))}
             for name, bounds in (("printed", published_proposition1_bounds), ("corrected", proposition1_bounds)):
-                found[name] = low, high = bounds(M, beta, GAMMA)
+                extremes[name] = low, high = bounds(M, beta, GAMMA)
                 outside[name] += bool(real.min() < low - 1e-9 or real.max() > high + 1e-9)
             curves += [
                 {"beta": beta, "line": f"{name}, {end}", "value": value}
-                for name, ends in found.items()
-                for end, value in zip(("least", "largest"), ends)
+                for name, pair in extremes.items()
+                for end, value in zip(("least", "largest"), pair)
             ]
         rows.append({"beta": beta, **{f"outside_{name}": n / size["matrices"] for name, n in outside.items()}})
     for name in OPTIMIZERS:

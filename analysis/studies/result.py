@@ -165,8 +165,8 @@ class StudyResult(Record):
         out = Path(out)
         if out.is_dir():
             refuse_existing_files(out, FILES, STUDY, overwrite)
-        with claim_folder(out, "study") as own:
-            own.reserve(FILES, STUDY, overwrite=overwrite)
+        with claim_folder(out, "study") as folder_lock:
+            folder_lock.reserve(FILES, STUDY, overwrite=overwrite)
             write_text(out / "study.json", json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
             for name, rows in (("table.csv", self.rows), ("curves.csv", self.curves)):
                 write_text(out / name, _csv(rows))

@@ -116,8 +116,8 @@ def _spread(model: DeepNetwork, task: Task, size: Size, seed: int, probed: Seque
 
 def _norm_conclusion(frame: Frame) -> str:
     deep = frame[frame["network"] == "deep"]
-    told = ", ".join(f"{kind} {spread:.2f}" for kind, spread in means(deep, "spread").items())
-    return f"Mean squared norms of deep networks vary over layers and training by doublings of: {told}."
+    listed = ", ".join(f"{kind} {spread:.2f}" for kind, spread in means(deep, "spread").items())
+    return f"Mean squared norms of deep networks vary over layers and training by doublings of: {listed}."
 
 
 register_study(

@@ -104,7 +104,7 @@ def _labelled(task: Task, options: Mapping[str, Any]) -> tuple[Tensor, Tensor, t
         UnsupportedError: a task without one class a sequence.
     """
     if not task.labels_sequences:
-        raise UnsupportedError(f"needs one class a sequence, which task {task.name} does not have")
+        raise UnsupportedError(f"needs one class for each sequence, and task {task.name} has none")
     x, y = task.test
     bounds = task.bounds or (float(x.min()), float(x.max()))
     return x[options["start"] : options["stop"]], y[options["start"] : options["stop"]], bounds
@@ -122,8 +122,8 @@ def attacked(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mappin
     if not len(x):
         return {"n": 0, "standing": [0] * len(options["epsilons"])}
     seed = options["training"]["seed"] + options["start"]
-    found = attack_sweep(model, x, y, bounds=bounds, seed=seed, **_others(options))
-    return {"n": found.n, "standing": [round(share * found.n) for share in found.accuracy]}
+    result = attack_sweep(model, x, y, bounds=bounds, seed=seed, **_others(options))
+    return {"n": result.n, "standing": [round(share * result.n) for share in result.accuracy]}
 
 
 @_analysis("radius")
@@ -132,8 +132,8 @@ def local(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[s
     x, y, _ = _labelled(task, options)
     if not len(x):
         return {"correct": [], "radius": [], "attack_radius": []}
-    found = local_radius(model, x, y, seed=options["training"]["seed"] + options["start"], **_others(options))
-    return {"correct": found.correct, "radius": found.radius, "attack_radius": found.attack_radius}
+    result = local_radius(model, x, y, seed=options["training"]["seed"] + options["start"], **_others(options))
+    return {"correct": result.correct, "radius": result.radius, "attack_radius": result.attack_radius}
 
 
 @_analysis("noise")
@@ -141,33 +141,33 @@ def noised(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[
     """Measure the accuracy at each level of noise."""
     x, y, bounds = _labelled(task, options)
     more = {"kind": options["noise"], "bounds": bounds, "seed": options["training"]["seed"]}
-    found = noise_sweep(model, x, y, **more, **_others(options, "noise"))
-    return {"n": found.n, "accuracy": found.accuracy}
+    result = noise_sweep(model, x, y, **more, **_others(options, "noise"))
+    return {"n": result.n, "accuracy": result.accuracy}
 
 
 @_analysis("norms")
 def drift(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Measure the drift of the state norm beyond the length of the sequences."""
     x = task.test[0][: options["stop"]]
-    found = norm_drift(model, x, seed=options["training"]["seed"], **_others(options))
-    return {"slope": float(found.slope[-1]), "doublings": found.drift_index, "gradient_slope": found.grad_slope}
+    result = norm_drift(model, x, seed=options["training"]["seed"], **_others(options))
+    return {"slope": float(result.slope[-1]), "doublings": result.drift_index, "gradient_slope": result.grad_slope}
 
 
 @_analysis("lyapunov")
 def exponents(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Estimate the largest Lyapunov exponent on the data."""
     x = task.test[0][: options["stop"]]
-    found = lyapunov_exponents(model, x, seed=options["training"]["seed"], **_others(options))
-    return {"largest": found.largest, "kaplan_yorke": found.kaplan_yorke}
+    result = lyapunov_exponents(model, x, seed=options["training"]["seed"], **_others(options))
+    return {"largest": result.largest, "kaplan_yorke": result.kaplan_yorke}
 
 
 @_analysis("hessian")
 def curved(model: nn.Module, task: Task, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Estimate extreme eigenvalues and trace of the Hessian of the training loss."""
     x, y = (part[: options["stop"]] for part in task.train)
-    found = hessian_summary(model, x, y, loss=task.loss, seed=options["training"]["seed"], **_others(options))
+    result = hessian_summary(model, x, y, loss=task.loss, seed=options["training"]["seed"], **_others(options))
     names = ("lambda_max", "lambda_min", "trace", "loss", "gradient_norm")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(result, name) for name in names}
 
 
 def merged(name: str, options: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -207,8 +207,8 @@ def _attacks(epsilons: Sequence[float], parts: Sequence[Mapping[str, Any]]) -> d
     out: dict[str, Any] = {"n": n}
     for k, epsilon in enumerate(sorted(set(epsilons))):
         share = sum(part["standing"][k] for part in parts) / n if n else None
-        ends = (None, None) if share is None else wilson(share, n)
-        out |= dict(zip((f"{what}_at_{epsilon:g}" for what in ("accuracy", "low", "high")), (share, *ends)))
+        interval = (None, None) if share is None else wilson(share, n)
+        out |= dict(zip((f"{what}_at_{epsilon:g}" for what in ("accuracy", "low", "high")), (share, *interval)))
     return out
 
 

@@ -73,7 +73,7 @@ class Sweep:
         seeds = range(check_int("seeds", self.seeds)) if isinstance(self.seeds, int) else self.seeds
         for name, value in (("models", self.models), ("tasks", self.tasks), ("seeds", seeds)):
             if isinstance(value, (str, Mapping)) or not isinstance(value, Sequence) or not (value or name == "tasks"):
-                raise ConfigurationError(f"{name} must be a list with something in it, got {value!r}")
+                raise ConfigurationError(f"{name} must be a non-empty list, got {value!r}")
             object.__setattr__(self, name, tuple(value))
         for seed in seeds:
             check_int("a seed", seed, 0)
@@ -109,16 +109,16 @@ class Sweep:
             ConfigurationError: an unknown name or an invalid value.
         """
         for model in self.models:
-            name, chosen = self._model(model)
-            if "file" in chosen:
-                yield self._of_file(name, chosen)
+            name, description = self._model(model)
+            if "file" in description:
+                yield self._of_file(name, description)
                 continue
             if not self.tasks:
-                raise ConfigurationError("tasks are named for models that are trained: tasks = ['digits', ...]")
+                raise ConfigurationError("models to train need tasks: add tasks = ['digits', ...]")
             for task in self.tasks:
                 called, asked = self._task(task)
                 for point in _points(self.grid):
-                    prototype = self._training(name, chosen, called, asked, point)
+                    prototype = self._training(name, description, called, asked, point)
                     for seed in self._seeds:
                         yield self._row({"model": name, "task": called, "seed": seed, **point}, prototype, seed)
 
@@ -136,9 +136,9 @@ class Sweep:
         """Return the paths of all files by their SHA-256, and of the folder of data by the name ``data_dir``."""
         out = {} if self.data_dir is None else {"data_dir": str(self._path(self.data_dir))}
         for model in self.models:
-            chosen = self._model(model)[1]
-            if "file" in chosen:
-                out[chosen["file"]] = chosen["path"]
+            description = self._model(model)[1]
+            if "file" in description:
+                out[description["file"]] = description["path"]
         for task in self.tasks:
             options = self._task(task)[1]
             if "file" in options["options"]:
@@ -150,33 +150,38 @@ class Sweep:
 
     def _model(self, model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of a model; of a file its digest."""
-        said: dict[str, Any] = {"model": model} if isinstance(model, str) else dict(model)
-        kind = said.pop("model", None)
+        description: dict[str, Any] = {"model": model} if isinstance(model, str) else dict(model)
+        kind = description.pop("model", None)
         if isinstance(kind, str) and kind.endswith(MODEL_FILES):
             path = self._path(kind)
-            _known(f"model {kind}", said, ("name",))
+            _known(f"model {kind}", description, ("name",))
             digest = file_digest(path)
-            return said.get("name", path.stem), {"file": digest, "path": str(path)}
+            return description.get("name", path.stem), {"file": digest, "path": str(path)}
         kind = check_layer(kind)
-        name = said.pop("name", kind)
-        own = self.train.get(kind, {}) if isinstance(self.train.get(kind), Mapping) and kind != "set" else {}
+        name = description.pop("name", kind)
+        model_options = self.train.get(kind, {}) if isinstance(self.train.get(kind), Mapping) and kind != "set" else {}
         common = {k: v for k, v in self.train.items() if not (isinstance(v, Mapping) and k != "set")}
-        whole = {**common, **own, **said, "set": {**common.get("set", {}), **own.get("set", {}), **said.get("set", {})}}
+        whole = {
+            **common,
+            **model_options,
+            **description,
+            "set": {**common.get("set", {}), **model_options.get("set", {}), **description.get("set", {})},
+        }
         _known(f"train of {name}", whole, (*SETTINGS, *SIZES, "set"))
         return name, {"model": kind, **SIZES, **whole}
 
     def _task(self, task: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of a task."""
-        said: dict[str, Any] = {"task": task} if isinstance(task, str) else dict(task)
-        kind, name = said.pop("task", None), said.get("name")
-        said.pop("name", None)
+        description: dict[str, Any] = {"task": task} if isinstance(task, str) else dict(task)
+        kind, name = description.pop("task", None), description.get("name")
+        description.pop("name", None)
         if isinstance(kind, str) and kind.endswith(".npz"):
-            options = {**data_options(self._path(kind), 0.2), **said}
+            options = {**data_options(self._path(kind), 0.2), **description}
             return name or Path(kind).stem, {"task": "data", "options": options}
         kind = as_choice("task", kind, TASKS)
-        own = self.task.get(kind, {}) if isinstance(self.task.get(kind), Mapping) else {}
+        task_options = self.task.get(kind, {}) if isinstance(self.task.get(kind), Mapping) else {}
         common = {k: v for k, v in self.task.items() if not (isinstance(v, Mapping) and k in TASKS)}
-        options = {**common, **own, **said}
+        options = {**common, **task_options, **description}
         known = [p for p in inspect.signature(TASKS[kind]).parameters if p not in ("data_dir", "seed")]
         _known(f"task {kind}", options, known)
         return name or kind, {"task": kind, "options": options}
@@ -193,7 +198,7 @@ class Sweep:
             elif place in ("set", "task"):
                 (whole["set"] if place == "set" else options)[inner] = value
             else:
-                raise ConfigurationError(f"grid {key}: it varies settings of training, set.NAME or task.NAME")
+                raise ConfigurationError(f"grid {key}: expected a setting of the training, set.NAME or task.NAME")
         settings = {k: v for k, v in whole.items() if k in SETTINGS}
         Settings().changed(**{**TRAINING, **settings, "clip": settings.get("clip", 1.0) or None})
         certificate = self.analyses.get("certificate", {})

@@ -73,7 +73,7 @@ class Results:
                 raise ConfigurationError(f"{folder} is not empty and holds no sweep: choose another --out")
             write_text(folder / MARK, json.dumps(MARKED) + "\n")
         if read_json(folder / MARK) != MARKED:
-            raise FileFormatError(f"{folder / MARK} is not that of a sweep of version {MARKED['version']}")
+            raise FileFormatError(f"{folder / MARK} has another sweep version than {MARKED['version']}")
 
     def get(self, job: str) -> Result | None:
         """Return the result of a job; ``None`` if it is missing, damaged, or lacks one of its files.

@@ -95,10 +95,10 @@ def run_sweep(
     run = _Run(sweep, Results(Path(out), create=True), retry_failed, progress or (lambda counts, news: None))
     gpu = sweep.device.startswith("cuda")  # one process at a time uses a local GPU
     local = 1 if gpu else min(workers, sum(map(run.is_due, run.jobs.values())))
-    with cluster(local, scheduler if any(map(run.is_due, run.jobs.values())) else None, client) as made:
-        gpus = int(gpu and made is not None)
+    with cluster(local, scheduler if any(map(run.is_due, run.jobs.values())) else None, client) as connection:
+        gpus = int(gpu and connection is not None)
         run.progress(run.counts(), "")
-        run_jobs(compute, run.first(), client=made, threads=1, gpus=gpus, news=run.tell, done=run.keep)
+        run_jobs(compute, run.first(), client=connection, threads=1, gpus=gpus, news=run.tell, done=run.keep)
     table, counts = tuple(table_of(run.rows, run.results)), run.counts()
     write_text(Path(out) / "table.csv", pd.DataFrame(list(table)).to_csv(index=False))
     return SweepOutcome(
@@ -128,8 +128,8 @@ class _Run:
         self.store, self.progress, self._paths = store, progress, sweep.paths()
         self.rows: list[Row] = list(sweep.rows())
         self.jobs: dict[str, Job] = {job.id: job for row in self.rows for job in (row.job, *row.children)}
-        found = {job: store.get(job) for job in self.jobs}
-        self.results: dict[str, Result] = {job: result for job, result in found.items() if result is not None}
+        stored = {job: store.get(job) for job in self.jobs}
+        self.results: dict[str, Result] = {job: result for job, result in stored.items() if result is not None}
         self._children = {row.job.id: row.children for row in self.rows}
         self._retried = {job for job, result in self.results.items() if retry and result.error is not None}
         self.lost: set[str] = set()
@@ -202,7 +202,7 @@ def compute(ticket: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         UnsupportedError: this worker has other sources or libraries than the job was described with.
         KeyboardInterrupt: the job was interrupted.
     """
-    spec, begun = ticket["spec"], time.perf_counter()
+    spec, start_time = ticket["spec"], time.perf_counter()
     if code_version() != spec["code"]:
         raise UnsupportedError(f"this worker has {code_version()}, and the job is for {spec['code']}")
     values, members, error = {}, {}, None
@@ -215,7 +215,7 @@ def compute(ticket: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         error = f"unexpected {error_text(fault)} (at {raise_location(fault)})"
     if error is not None:
         values, members = {}, {}
-    return {"values": values, "members": members, "error": error, "seconds": time.perf_counter() - begun}
+    return {"values": values, "members": members, "error": error, "seconds": time.perf_counter() - start_time}
 
 
 def _work(spec: Mapping[str, Any], inputs: Inputs) -> Found:

@@ -28,13 +28,13 @@ def table_of(rows: Sequence[Row], results: Mapping[str, Result]) -> Iterator[dic
         name as prefix, once all its parts are done. Times and host names are left out.
     """
     for row in rows:
-        found = results.get(row.job.id)
-        if found is None:
+        record = results.get(row.job.id)
+        if record is None:
             continue
-        if found.error is not None:
-            yield {**row.head, "error": found.error}
+        if record.error is not None:
+            yield {**row.head, "error": record.error}
             continue
-        columns = {**row.head, **found.values}
+        columns = {**row.head, **record.values}
         for name, (options, jobs) in row.analyses.items():
             parts = [results[job.id] for job in jobs if job.id in results]
             error = next((part.error for part in parts if part.error is not None), None)

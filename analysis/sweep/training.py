@@ -78,9 +78,9 @@ def train_and_certify(options: Mapping[str, Any], inputs: Inputs) -> Found:
     values = {"parameters": result.parameters, **{name: getattr(result, name) for name in RESULT}}
     if options["certificate"] is not None:
         inputs.tell("certificate")
-        found = _certified(network, task, seed, options["certificate"])
-        values |= found[0]
-        members |= found[1]
+        certificate = _certified(network, task, seed, options["certificate"])
+        values |= certificate[0]
+        members |= certificate[1]
     return values, members
 
 
@@ -108,8 +108,8 @@ def certify_file(options: Mapping[str, Any], inputs: Inputs) -> Found:
 
 def _certified(network: nn.Module, task: Task, seed: int, options: Mapping[str, Any]) -> Found:
     """Certify a trained network; an LSTM or GRU for inputs in the range of its data."""
-    stated = options.get("input_box")
-    target, about = about_inputs(network, network, task, None if stated is None else tuple(stated))
+    box = options.get("input_box")
+    target, about = about_inputs(network, network, task, None if box is None else tuple(box))
     use = {"input_range": about["input_seen"], "horizon": int(task.test[0].shape[1])}
     use |= {name: value for name, value in options.items() if name != "input_box"}
     try:

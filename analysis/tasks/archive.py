@@ -51,7 +51,7 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
     read = read_source(file)
     if digest is not None and read.digest != digest:
         raise FileFormatError(
-            f"{file} is not the data that this was begun with (SHA-256 {read.digest[:12]}..., it was "
+            f"{file} has changed since the run began (SHA-256 is {read.digest[:12]}..., it was "
             f"{str(digest)[:12]}...){OTHER_EACH_TIME if read.place == file else ''}"
         )
     arrays = read.arrays
@@ -130,7 +130,7 @@ def _bounds_in(arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any] | None:
     if lower is None and upper is None:
         return None
     if lower is None or upper is None:
-        raise ConfigurationError("lower and upper come together: one of them is missing")
+        raise ConfigurationError("lower and upper must both be given: one of them is missing")
     return lower, upper
 
 

@@ -79,12 +79,12 @@ def task_from_arrays(
         ((30, 5, 3), (10, 5, 3), 'accuracy', 0.4)
     """
     if (x_test is None) != (y_test is None):
-        raise ConfigurationError("x_test and y_test come together: one of them is missing")
+        raise ConfigurationError("x_test and y_test must both be given: one of them is missing")
     x, lengths = _ragged("x", x, lengths)
     x_test, lengths_test = _ragged("x_test", x_test, lengths_test)
     tokens = _are_tokens(x)
     if tokens and bounds is not None:
-        raise ConfigurationError("bounds are for real inputs: what tokens are embedded as has none")
+        raise ConfigurationError("bounds apply to real inputs, and the data are tokens: leave them out")
     inputs, targets = _inputs("x", x), _targets("y", y)
     _same_length("x", inputs, "y", targets)
     unequal = lengths is not None or lengths_test is not None
@@ -115,14 +115,14 @@ def task_from_arrays(
     names = _class_names(classes, kind)
     if kind == "values" and not per_step and targets.dim() == 1:
         parts = [(p, t[:, None]) for p, t in parts]
-    stated = {} if bounds is None else {"bounds": "stated"}
+    origin = {} if bounds is None else {"bounds": "stated"}
     marks = {"tokens": True} if tokens else {}
     classed = {} if kind == "values" else {"output_size": _classes_of([t for _, t in parts], names)}
     return task_of(
         *parts,
         name=name,
         **classed,
-        data={"source": "arrays", "seed": seed, "held_out": origin_of_test, **stated, **marks},
+        data={"source": "arrays", "seed": seed, "held_out": origin_of_test, **origin, **marks},
         bounds=_bounds(bounds, named),
         classes=names,
         own_loss=_check_loss(loss),
@@ -132,9 +132,9 @@ def task_from_arrays(
 def _cut(parts: list[Pair], lengths: Any, lengths_test: Any) -> list[Pair]:
     """Return the parts with their padding and with targets at every step."""
     if lengths_test is not None and len(parts) == 1:
-        raise ConfigurationError("lengths_test comes with x_test, which is missing")
-    said = (("lengths", lengths), ("lengths_test", lengths_test))
-    return [cut_to(check_lengths(name, own, pair[0]), *pair) for pair, (name, own) in zip(parts, said)]
+        raise ConfigurationError("lengths_test needs x_test, which is missing")
+    arguments = (("lengths", lengths), ("lengths_test", lengths_test))
+    return [cut_to(check_lengths(name, own, pair[0]), *pair) for pair, (name, own) in zip(parts, arguments)]
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -189,7 +189,7 @@ def _ragged(name: str, x: Any, lengths: Any) -> tuple[Any, Any]:
     if len({len(row) for row in x}) < 2 or any(np.ndim(row) not in (1, 2) for row in x):
         return x, lengths
     if lengths is not None:
-        raise ConfigurationError(f"the sequences of {name} have lengths of their own: leave lengths out")
+        raise ConfigurationError(f"{name} is a list of sequences, which has its own lengths: leave lengths out")
     return padded(x)
 
 
@@ -261,7 +261,7 @@ def _shuffled(pair: Pair, rng: np.random.Generator) -> Pair:
 
 def _split(x: Tensor, y: Tensor, share: float) -> list[Pair]:
     if len(x) < 2:
-        raise ConfigurationError("one sequence cannot be split: give x_test and y_test")
+        raise ConfigurationError("one sequence cannot be split into training and test: pass x_test and y_test")
     held = min(len(x) - 1, max(1, round(share * len(x))))
     return [(x[held:], y[held:]), (x[:held], y[:held])]
 
@@ -272,7 +272,7 @@ def _class_names(classes: Any, kind: str) -> tuple[str, ...] | None:
     if kind == "values":
         raise ConfigurationError("classes are named, but y is floating: classes are integers, y.astype('int64')")
     if isinstance(classes, str) or not all(isinstance(n, str) and n for n in classes):
-        raise ConfigurationError("classes must be a list of names, one a class")
+        raise ConfigurationError("classes must be a list of names, one for each class")
     if len(set(classes)) < len(classes):
         raise ConfigurationError("classes holds a name twice")
     return tuple(classes)
@@ -281,7 +281,7 @@ def _class_names(classes: Any, kind: str) -> tuple[str, ...] | None:
 def _classes_of(targets: list[Tensor], names: tuple[str, ...] | None) -> int:
     seen = torch.unique(torch.cat([t[counted(t)] for t in targets]))
     if len(seen) < 2:
-        raise ConfigurationError(f"y holds the class {int(seen[0])} alone: accuracy means nothing with one class")
+        raise ConfigurationError(f"y must hold at least two classes, got class {int(seen[0])} only")
     if names is not None and int(seen[-1]) >= len(names):
         raise ConfigurationError(f"y goes up to {int(seen[-1])}, but {len(names)} classes are named")
     return int(seen[-1]) + 1 if names is None else len(names)
@@ -290,29 +290,29 @@ def _classes_of(targets: list[Tensor], names: tuple[str, ...] | None) -> int:
 def _bounds(bounds: Any, inputs: dict[str, Tensor]) -> Range:
     low, high = min(float(x.min()) for x in inputs.values()), max(float(x.max()) for x in inputs.values())
     if low == high:
-        raise ConfigurationError(f"every entry of x is {low:g}: there is nothing to tell sequences apart")
+        raise ConfigurationError(f"all entries of x equal {low:g}: the sequences do not differ")
     if bounds is None:
         return low, high
     if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
         raise ConfigurationError(f"bounds must be a pair (lower, upper), got {str(bounds)[:80]}")
     features = int(inputs["x"].shape[2])
-    ends = [_end(name, end, features) for name, end in zip(("lower", "upper"), bounds)]
-    crossed = np.atleast_1d(ends[0] > ends[1])
+    pair = [_end(name, end, features) for name, end in zip(("lower", "upper"), bounds)]
+    crossed = np.atleast_1d(pair[0] > pair[1])
     if crossed.any():
         j = int(np.argmax(crossed))
-        one, other = (np.broadcast_to(end, (len(crossed),))[j] for end in ends)
+        one, other = (np.broadcast_to(end, (len(crossed),))[j] for end in pair)
         where = f" at feature {j}" if len(crossed) > 1 else ""
         raise ConfigurationError(f"the bounds are crossed: lower {one:g} > upper {other:g}{where}")
     for name, x in inputs.items():
-        outside = (x.numpy() < ends[0]) | (x.numpy() > ends[1])
+        outside = (x.numpy() < pair[0]) | (x.numpy() > pair[1])
         if outside.any():
             i, t, j = (int(k) for k in np.argwhere(outside)[0])
-            one, other = (np.broadcast_to(end, (features,))[j] for end in ends)
+            one, other = (np.broadcast_to(end, (features,))[j] for end in pair)
             raise ConfigurationError(
                 f"{name}[{i}, {t}, {j}] is {float(x[i, t, j]):g}, outside of its bounds [{one:g}, {other:g}]; so are "
                 f"{int(outside.sum())} of {outside.size} entries in all"
             )
-    return tuple(float(end) if end.ndim == 0 else tuple(end.tolist()) for end in ends)  # type: ignore[return-value]
+    return tuple(float(end) if end.ndim == 0 else tuple(end.tolist()) for end in pair)  # type: ignore[return-value]
 
 
 def _end(name: str, value: Any, features: int) -> np.ndarray:

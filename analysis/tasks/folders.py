@@ -52,14 +52,14 @@ def single_file(place: Path, pattern: str, name: str | None, option: str) -> Pat
     if name is not None:
         ending = pattern.lstrip("*")
         return place / (name if name.endswith(ending) else name + ending)
-    found = sorted(place.glob(pattern))
-    if not found:
+    matches = sorted(place.glob(pattern))
+    if not matches:
         raise FileFormatError(f"{place} has no {pattern.lstrip('*')} file")
-    if len(found) > 1:
+    if len(matches) > 1:
         raise ConfigurationError(
-            f"{place} has several such files; choose one with {option}=: {', '.join(p.name for p in found[:8])}"
+            f"{place} has several such files; choose one with {option}=: {', '.join(p.name for p in matches[:8])}"
         )
-    return found[0]
+    return matches[0]
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
@@ -73,11 +73,11 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
         FileFormatError: missing, unreadable, no regular file, or too large.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(f"{path} is no regular file")
-        if found.st_size > limit:
-            raise FileFormatError(f"{path} has {found.st_size} bytes; at most {limit} are read")
+        if status.st_size > limit:
+            raise FileFormatError(f"{path} has {status.st_size} bytes; at most {limit} are read")
         return path.read_bytes()
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error

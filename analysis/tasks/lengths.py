@@ -66,14 +66,12 @@ def lengths_of_mask(name: str, mask: Any) -> np.ndarray:
     array = np.asarray(mask)
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
         raise ConfigurationError(f"{name} must be (n, time) of zeros and ones, it has shape {array.shape}")
-    own = array.astype(np.int64)
-    lengths = own.sum(1)
-    gaps = (np.diff(own, axis=1) > 0).any(1) | (lengths == 0)
+    integers = array.astype(np.int64)
+    lengths = integers.sum(1)
+    gaps = (np.diff(integers, axis=1) > 0).any(1) | (lengths == 0)
     if gaps.any():
         k = int(np.argmax(gaps))
-        raise ConfigurationError(
-            f"{name}[{k}] has no step, or padding before its steps or between them: a sequence's own steps come first"
-        )
+        raise ConfigurationError(f"{name}[{k}] must begin with at least one step, and padding must come last")
     return lengths
 
 
@@ -119,15 +117,15 @@ def cut_to(lengths: np.ndarray, x: Tensor, y: Tensor) -> Pair:
         >>> x.flatten(1).tolist(), y.tolist()
         ([[1.0, 1.0], [2.0, 3.0]], [[4, -100], [-100, 5]])
     """
-    own, steps = torch.from_numpy(lengths), x.shape[1]
-    at = torch.minimum(torch.arange(steps), own[:, None] - 1)
+    counts, steps = torch.from_numpy(lengths), x.shape[1]
+    at = torch.minimum(torch.arange(steps), counts[:, None] - 1)
     x = x.gather(1, at[:, :, None].expand_as(x))
-    inside = torch.arange(steps) < own[:, None]
+    inside = torch.arange(steps) < counts[:, None]
     if not y.is_floating_point():
         y = read_out(y.numpy(), lengths.tolist(), steps + 1)[:, :steps] if y.dim() == 1 else y
         return x, y.masked_fill(~inside, IGNORED)
     if y.dim() < 3:
         last = torch.full((*x.shape[:2], y.shape[1] if y.dim() == 2 else 1), torch.nan)
-        last[torch.arange(len(x)), own - 1] = y.reshape(len(x), -1)
+        last[torch.arange(len(x)), counts - 1] = y.reshape(len(x), -1)
         return x, last
     return x, y.masked_fill(~inside[:, :, None], torch.nan)

@@ -52,7 +52,7 @@ def solve_listops(tokens: Sequence[str]) -> int:
         elif token in _INDEX and token != END:
             open_lists[-1].append(int(token))
         else:
-            raise ConfigurationError(f"token {token!r} makes no well-formed expression here")
+            raise ConfigurationError(f"unexpected token {token!r} in the expression")
     if operators or len(open_lists[0]) != 1:
         raise ConfigurationError("the tokens are not one complete expression")
     return open_lists[0][0]

@@ -139,11 +139,11 @@ def checked(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
     out = {key: value for key, value in arrays.items() if not key.startswith("mask")}
     for key in ("mask", "mask_test"):
         if arrays.get(key) is not None:
-            own = key.replace("mask", "lengths")
-            if own in out:
-                raise FileFormatError(f"{where} holds {key} and {own}, which say the same: leave one of them out")
+            lengths_key = key.replace("mask", "lengths")
+            if lengths_key in out:
+                raise FileFormatError(f"{where} holds {key} and {lengths_key}, which mean the same: remove one of them")
             try:
-                out[own] = lengths_of_mask(key, arrays[key])
+                out[lengths_key] = lengths_of_mask(key, arrays[key])
             except ConfigurationError as error:
                 raise FileFormatError(f"{where}: {error}") from error
     return out
@@ -201,7 +201,7 @@ def in_memory(arrays: Mapping[str, Any]) -> Iterator[str]:
 def _from_arrays(entries: dict[str, Any], name: str, what: str) -> Source:
     loss = entries.pop("loss", None)
     if loss is not None and not callable(loss):
-        raise ConfigurationError(f"{what}: the loss is no function (outputs, targets) -> number")
+        raise ConfigurationError(f"{what}: the loss must be a function (outputs, targets) -> number")
     for part in ("", "_test"):
         rows = entries.get("x" + part)
         if isinstance(rows, (list, tuple)) and len({len(row) for row in rows}) > 1:
@@ -220,7 +220,7 @@ def _by_name(value: Any, name: str) -> dict[str, Any]:
     if isinstance(value, (tuple, list)) and len(value) in (2, 4):
         return dict(zip(("x", "y", "x_test", "y_test"), value))
     raise ConfigurationError(
-        f"{name} gives a {type(value).__name__}: data are a mapping with x and y, (x, y) or (x, y, x_test, y_test)"
+        f"{name} must return a mapping with x and y, (x, y) or (x, y, x_test, y_test), got a {type(value).__name__}"
     )
 
 
@@ -229,7 +229,7 @@ def _plain(key: str, value: Any, name: str) -> np.ndarray:
     try:
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ConfigurationError(f"{name}: {key} is no array: {' '.join(str(error).split())[:120]}") from error
+        raise ConfigurationError(f"{name}: {key} must be an array: {' '.join(str(error).split())[:120]}") from error
     if array.dtype.kind not in "biufUS":
         raise ConfigurationError(f"{name}: {key} must hold numbers, it has dtype {array.dtype}")
     return array

@@ -139,7 +139,7 @@ def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
         [[4, -100], [-100, 7]]
     """
     y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
-    if all(own == length for own in lengths):
+    if all(steps == length for steps in lengths):
         return y
     out = torch.full((len(y), length), IGNORED)
     out[torch.arange(len(y)), torch.as_tensor(lengths) - 1] = y
@@ -157,6 +157,6 @@ def as_loss(value: Any) -> Tensor:
         tensor(2.)
     """
     if not isinstance(value, Tensor) or value.numel() != 1:
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise DimensionError("what the loss of one's own gives", "a scalar tensor", got)
+        received = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise DimensionError("the value of the loss", "a scalar tensor", received)
     return value.reshape(())

@@ -106,13 +106,13 @@ def _bundle(path: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
 
 
 def _waves(place: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    found = [(match, path) for path in sorted(place.glob("*.wav")) if (match := NAME.fullmatch(path.name))]
-    if not found:
+    recordings = [(match, path) for path in sorted(place.glob("*.wav")) if (match := NAME.fullmatch(path.name))]
+    if not recordings:
         raise FileFormatError(f"{place} has neither an .npz bundle nor files named digit_speaker_take.wav")
     return (
-        [_wave(path) for _, path in found],
-        np.array([int(m[1]) for m, _ in found]),
-        np.array([int(m[3]) for m, _ in found]),
+        [_wave(path) for _, path in recordings],
+        np.array([int(m[1]) for m, _ in recordings]),
+        np.array([int(m[3]) for m, _ in recordings]),
     )
 
 

@@ -68,7 +68,7 @@ def characters(
     text = read_text(path)
     alphabet = sorted(set(text))
     if len(alphabet) > MAX_SYMBOLS:
-        raise FileFormatError(f"{path} has {len(alphabet)} different characters; at most {MAX_SYMBOLS} are handled")
+        raise FileFormatError(f"{path} has {len(alphabet)} different characters; the limit is {MAX_SYMBOLS}")
     code = {symbol: k for k, symbol in enumerate(alphabet)}
     codes = np.fromiter(map(code.__getitem__, text), dtype=np.int64, count=len(text))
     border = len(codes) - int(len(codes) * test_fraction)

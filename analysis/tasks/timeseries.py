@@ -86,7 +86,7 @@ def read_ts(path: Path) -> tuple[list[np.ndarray], np.ndarray, list[str] | None]
     header = dict((line[1:].lower() + " ").split(" ", 1) for line in lines[:start])
     names = next((line.split()[2:] for line in lines[:start] if line.lower().startswith("@classlabel true")), None)
     if header.get("timestamps", "").strip() == "true":
-        raise FileFormatError(f"{path} has time stamps; sequences sampled at equal times are read")
+        raise FileFormatError(f"{path} has time stamps, expected sequences sampled at equal times")
     if not lines[start + 1 :]:
         raise FileFormatError(f"{path} is no .ts file: it needs a line @data and sequences after it")
     rows, labels = [], []

@@ -72,7 +72,7 @@ def finite_time_exponents(
     if skip >= steps:
         raise ConfigurationError(f"skip must be less than the {steps} time steps, got {skip}")
     if per_time and layer.time_step is None:
-        raise ConfigurationError(f"the steps of {type(layer).__name__} have no duration: leave per_time away")
+        raise ConfigurationError(f"the steps of {type(layer).__name__} have no duration: leave per_time out")
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         prepared, state = layer.begin(x)
         like = flat_state(state)
@@ -131,10 +131,10 @@ def _own_layer(model: nn.Module) -> RecurrentLayer:
     """Return the only recurrent layer; for a ``torch.nn`` module a layer that shares its parameters."""
     if isinstance(model, DeepNetwork):
         return model.recurrence()
-    found = recurrent_layers(model)
-    if len(found) == 1 and not getattr(found[0][1], "bidirectional", False):
-        return as_layer(found[0][1], shared=True)
-    what = ", ".join(f"{name or 'itself'} ({type(layer).__name__})" for name, layer in found) or "none"
+    layers = recurrent_layers(model)
+    if len(layers) == 1 and not getattr(layers[0][1], "bidirectional", False):
+        return as_layer(layers[0][1], shared=True)
+    what = ", ".join(f"{name or 'itself'} ({type(layer).__name__})" for name, layer in layers) or "none"
     raise UnsupportedError(
         "exponents are differentiable for one recurrent layer that runs forward, such as ElmanRNN or torch.nn.LSTM, "
         f"and for DeepNetwork; "
@@ -149,6 +149,5 @@ def _factors(pushed: Tensor, step: int) -> tuple[Tensor, Tensor]:
         raise NonFiniteError(f"the frame after {step + 1} steps", "the network diverges on this input") from error
     except RankError as error:
         raise RankError(
-            f"after {step + 1} steps a direction is lost completely: its exponent is -inf and has no derivative "
-            f"({error})"
+            f"after {step + 1} steps the Jacobian is singular: an exponent is -inf and has no derivative ({error})"
         ) from error

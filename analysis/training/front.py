@@ -84,14 +84,14 @@ def train(
     if time_limit is not None:
         check_number("time_limit", time_limit, strict=True)
     if resume is not None and out is not None and Path(out) != Path(resume):
-        raise ConfigurationError("a resumed run goes on in its own folder: leave out= away")
+        raise ConfigurationError("a resumed run continues in its own folder: leave out= out")
     if not isinstance(task, Task):
         hint = ": make_task(name) makes one" if isinstance(task, str) else ""
         raise ConfigurationError(f"task must be a Task, got {type(task).__name__}{hint}")
     if task.data.get("tokens"):
         raise ConfigurationError(
-            "the data are tokens, and training here takes (batch, time, features): train with an embedding in a loop "
-            "of your own, stability report examines the network behind it"
+            "the data are tokens, and train needs (batch, time, features): train with an embedding in a loop "
+            "of your own, then examine the network with `stability report`"
         )
     trainer = Trainer(model, task, settings, tracker, progress, time_limit)
     if resume is not None:
@@ -162,9 +162,9 @@ def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, devi
     """Return a tracker with the options of the run's first tracker."""
     try:
         probe = None if options["probe"] is None else read_checkpoint(path)["tracker"]["probe"].to(device)
-        kept, margins = options["eigenvalues"], list(options["margins"])
+        eigenvalues, margins = options["eigenvalues"], list(options["margins"])
         layers = [layer for _, layer in recurrent_layers(model)]
         known = [name for name in margins if any(why_no_margin(name, layer) is None for layer in layers)]
-        return SpectrumTracker(model, options["every"], probe=probe, margins=known, eigenvalues=kept)
+        return SpectrumTracker(model, options["every"], probe=probe, margins=known, eigenvalues=eigenvalues)
     except (AttributeError, KeyError, TypeError) as error:
-        raise FileFormatError(f"cannot go on from {path}: its tracker is not described ({error!r})") from error
+        raise FileFormatError(f"cannot resume {path}: its tracker is invalid ({error})") from error

@@ -54,7 +54,7 @@ def _held(model: nn.Module) -> nn.Module:
     """Return the only recurrent layer of a model, if its gain can be bounded."""
     layers = [layer for _, layer in recurrent_layers(model)]
     if len(layers) != 1:
-        raise UnsupportedError(f"gain_target is about a model with one recurrent layer, this one has {len(layers)}")
+        raise UnsupportedError(f"gain_target needs one recurrent layer, the model has {len(layers)}")
     layer = layers[0]
     if not is_plain(layer) and not (isinstance(layer, LureLayer) and isinstance(layer.weight_ih, nn.Parameter)):
         raise UnsupportedError(
@@ -88,9 +88,9 @@ def project_gain(model: nn.Module, target: float) -> None:
     if not is_plain(layer):
         return
     W, V = plain_weights(layer)
-    left, sizes, right = torch.linalg.svd(torch.cat([W, V / target], dim=1).double(), full_matrices=False)
+    left_vectors, sizes, right = torch.linalg.svd(torch.cat([W, V / target], dim=1).double(), full_matrices=False)
     if sizes[0] > 1.0 - ROOM:
-        K = (left * sizes.clamp(max=1.0 - ROOM)) @ right
+        K = (left_vectors * sizes.clamp(max=1.0 - ROOM)) @ right
         W.copy_(K[:, : len(W)])
         V.copy_(target * K[:, len(W) :])
 
@@ -122,10 +122,10 @@ def scale_to_gain(model: nn.Module, target: float) -> float:
     if not isinstance(layer, ContractingRNN):
         pull_to_contraction(layer)
     for _ in range(TRIES):
-        found = _gain_of(layer).value
-        if found <= target:
-            return target / max(found, 1e-300)
-        layer.weight_ih.mul_(target / found * (1.0 - ROOM) if math.isfinite(found) else 1.0)
+        gain = _gain_of(layer).value
+        if gain <= target:
+            return target / max(gain, 1e-300)
+        layer.weight_ih.mul_(target / gain * (1.0 - ROOM) if math.isfinite(gain) else 1.0)
     raise UnsupportedError(f"no gain of the {type(layer).__name__} from inputs to states is proved over every horizon")
 
 
@@ -171,7 +171,7 @@ def pull_to_contraction(layer: nn.Module) -> float:
         return 0.0
     then = gap(1.0)
     if not then > 0.0:
-        raise UnsupportedError(f"with gamma {layer.gamma} this layer does not contract: take a smaller gamma of W")
+        raise UnsupportedError(f"with gamma {layer.gamma} this layer does not contract: use a smaller gamma for W")
     share = min(1.0, -now / (then - now) * (1.0 + 1e-6))  # enough for Euler's method, whose gap is concave on the line
     low, high = (0.0, share) if gap(share) >= 0.0 else (share, 1.0)
     for _ in range(BISECTIONS):

@@ -44,11 +44,11 @@ def verdict_of(model: nn.Module, seconds: float | None) -> tuple[dict[str, float
     modes = [(part, part.training) for part in model.modules()]
     try:
         model.eval()
-        found = certify(model, time_limit=seconds)
+        certificate = certify(model, time_limit=seconds)
     except StabilityError as error:
         return {}, str(error)
     finally:
         for part, training in modes:
             part.training = training
-    rate = {} if found.rate is None else {"stability/rate": float(found.rate)}
-    return {"stability/verdict": VERDICTS[found.verdict], **rate}, str(found.verdict)
+    rate = {} if certificate.rate is None else {"stability/rate": float(certificate.rate)}
+    return {"stability/verdict": VERDICTS[certificate.verdict], **rate}, str(certificate.verdict)

@@ -53,9 +53,9 @@ def _theorem1(layer: nn.Module) -> dict[str, float]:
 
 
 def _of_system(name: str, criterion: Callable[[LureSystem], Finding], layer: nn.Module) -> dict[str, float]:
-    own = as_layer(layer)
+    single = as_layer(layer)
     try:
-        margin = criterion(own.lure()).margin
+        margin = criterion(single.lure()).margin
     except NonFiniteError:  # weights that have diverged
         margin = None
     return {name: math.nan if margin is None else margin}

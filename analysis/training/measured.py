@@ -61,14 +61,14 @@ def _check(model: Any, x: Any, y: Any, task: Any) -> None:
     check_dense("x", x)
     check_dense("y", y)
     if not x.dim() or not len(x):
-        raise DimensionError("x", "(n, time, features)", tuple(x.shape), "no sequence to measure on")
+        raise DimensionError("x", "(n, time, features)", tuple(x.shape), "at least one sequence")
     if not y.dim() or len(y) != len(x):
         raise DimensionError("y", f"({len(x)}, ...)", tuple(y.shape), "one target per sequence of x")
     if task.kind == "classes" and (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool):
         raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {y.dtype}")
-    told = y[counted(y)]
-    if not len(told):
-        raise ConfigurationError("y has no target that counts: all are left out, there is nothing to measure")
-    if task.kind == "classes" and not 0 <= int(told.min()) <= int(told.max()) < task.output_size:
-        got = f"{int(told.min())} to {int(told.max())}"
-        raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {got}")
+    labels = y[counted(y)]
+    if not len(labels):
+        raise ConfigurationError("y must hold at least one target that is not ignored")
+    if task.kind == "classes" and not 0 <= int(labels.min()) <= int(labels.max()) < task.output_size:
+        received = f"{int(labels.min())} to {int(labels.max())}"
+        raise ConfigurationError(f"y must hold classes, integers from 0 to {task.output_size - 1}, got {received}")

@@ -69,8 +69,8 @@ class Objective:
         about_classes = aim.objective != "task" or aim.adversarial
         if (about_classes and not task.labels_sequences) or (aim.temperature != 1.0 and task.kind != "classes"):
             raise ConfigurationError(
-                f"temperature, adversarial and the objective {aim.objective} are about classes, and the targets "
-                f"of task {task.name!r} are not one class a sequence"
+                f"temperature, adversarial and the objective {aim.objective} need classes, and the targets "
+                f"of task {task.name!r} are not one class for each sequence"
             )
         self._loss = _LOSSES[aim.objective]
         if aim.objective != "task":
@@ -127,9 +127,9 @@ class Objective:
 
     def radii(self, z: Tensor, y: Tensor) -> Tensor:
         """Return certified radii ``(batch,)``; for misclassified sequences the negative missing distance."""
-        own = functional.one_hot(y, z.shape[1]).bool()
+        is_label = functional.one_hot(y, z.shape[1]).bool()
         gaps = (z.gather(1, y[:, None]) - z) / reach(self.model)[y].clamp(min=1e-12)
-        return gaps.masked_fill(own, float("inf")).amin(dim=1)
+        return gaps.masked_fill(is_label, float("inf")).amin(dim=1)
 
 
 def _check_certifiable(model: nn.Module) -> None:

@@ -85,15 +85,15 @@ def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> di
         >>> chosen_settings({"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1})["lr"]
         0.1
     """
-    chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **options}
+    settings: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **options}
     for name, (other, values) in NEEDS.items():
-        if chosen[other] not in values:
+        if settings[other] not in values:
             if name in options:
-                raise ConfigurationError(f"{name} has an effect with {other} {values[0]}, and this is {chosen[other]}")
-            chosen.pop(name, None)  # of the preset, whose optimizer or schedule another one has replaced
-    if "decay" in options and not chosen.get("milestones"):
-        raise ConfigurationError("decay is the factor at milestones, and there are none")
-    return {**chosen, "clip": chosen["clip"] or None}
+                raise ConfigurationError(f"{name} needs {other}={values[0]}, got {other}={settings[other]}")
+            settings.pop(name, None)  # of the preset, whose optimizer or schedule another one has replaced
+    if "decay" in options and not settings.get("milestones"):
+        raise ConfigurationError("decay needs milestones: add --set milestones=EPOCH,EPOCH")
+    return {**settings, "clip": settings["clip"] or None}
 
 
 def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, Any], task: Task) -> dict[str, Any]:
@@ -117,22 +117,25 @@ def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, 
     """
     sizes = {"input_size": task.input_size, "hidden_size": hidden}
     if model != DEEP:
-        own = {name: value for name, value in config.items() if name != "reduction"}
+        layer_config = {name: value for name, value in config.items() if name != "reduction"}
         head = {"output_size": task.output_size, "reduction": config.get("reduction", task.reduction)}
         if layers == 1:
-            return {"layer": model, "config": {**sizes, **own}, **head}
-        configs = stack_configs(LAYERS[model], layers=layers, **sizes, **own)
+            return {"layer": model, "config": {**sizes, **layer_config}, **head}
+        configs = stack_configs(LAYERS[model], layers=layers, **sizes, **layer_config)
         return {"layer": "stack", "config": {"layers": [{"layer": model, "config": c} for c in configs]}, **head}
     if {"blocks", "depth"} <= config.keys():
         raise ConfigurationError("--set blocks and --set depth are the same: give one of them")
     config = {"depth" if name == "blocks" else name: value for name, value in config.items()}
     names = constructor_arguments(DeepNetwork)
-    own = {name: value for name, value in config.items() if name in names}
+    layer_config = {name: value for name, value in config.items() if name in names}
     inner = {name: value for name, value in config.items() if name not in names}
-    given = own.get("options", {})
-    options = {"options": {**given, **inner} if isinstance(given, Mapping) else given}
+    layer_options = layer_config.get("options", {})
+    options = {"options": {**layer_options, **inner} if isinstance(layer_options, Mapping) else layer_options}
     every_step = {"reduction": "all"} if task.reduction == "all" else {}
-    return {"layer": DEEP, "config": {**sizes, "output_size": task.output_size, **every_step, **own, **options}}
+    return {
+        "layer": DEEP,
+        "config": {**sizes, "output_size": task.output_size, **every_step, **layer_config, **options},
+    }
 
 
 def make_network(model: str, hidden: int, layers: int, config: Mapping[str, Any], task: Task, seed: int) -> nn.Module:

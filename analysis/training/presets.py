@@ -222,8 +222,10 @@ def known_presets() -> dict[str, Preset]:
         True
     """
     others = (name for name in LAYERS if name not in PRESETS)
-    own = {name: _units(name, LAYERS[name].__name__, "a registered layer, with common settings") for name in others}
-    return {**PRESETS, **own}
+    registered = {
+        name: _units(name, LAYERS[name].__name__, "a registered layer, with common settings") for name in others
+    }
+    return {**PRESETS, **registered}
 
 
 def preset_names(words: str | None, quick: bool = False) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def fit_readout(
     ridge, washout = check_number("ridge", ridge), check_int("washout", washout, 0)
     every = model.reduction == "all"
     if washout and (not every or washout >= task.steps):
-        raise ConfigurationError(f"washout leaves out steps of tasks with a target at every step; got {washout}")
+        raise ConfigurationError(f"washout needs a task with a target at every step; got washout={washout}")
     x, y = task.train
     like = model.head.weight
     with torch.no_grad():
@@ -97,15 +97,15 @@ def fit_readout(
         try:
             w = lstsq(R, c)
         except RankError as error:
-            raise RankError(f"what the head reads is linearly dependent ({error}); take a ridge above 0") from error
+            raise RankError(f"the head's inputs are linearly dependent ({error}): use a ridge > 0") from error
         model.head.weight.copy_(w[:-1].T)
         model.head.bias.copy_(w[-1])
         size = R.diagonal().abs()
-    left = (square - c.square().sum()).clamp_min(0.0) / (rows * c.shape[1])
+    residual = (square - c.square().sum()).clamp_min(0.0) / (rows * c.shape[1])
     return Readout(
         rows=rows,
         features=len(R),
-        residual=float(left.sqrt()),
+        residual=float(residual.sqrt()),
         condition=float(size.max() / size.min()),
         train_metric=evaluate(model, x.to(like), y.to(like.device), task)[1],
         test_metric=evaluate(model, task.test[0].to(like), task.test[1].to(like.device), task)[1],
@@ -149,9 +149,9 @@ def _reduced(R: Tensor, c: Tensor, more: list[tuple[Tensor, Tensor]]) -> tuple[T
     stacked = torch.cat([R, *(phi for phi, _ in more)])
     targets = torch.cat([c, *(target for _, target in more)])
     if len(stacked) < stacked.shape[1]:
-        raise RankError(f"{len(stacked)} equations for {stacked.shape[1]} unknowns: take more sequences, or a ridge")
+        raise RankError(f"{len(stacked)} equations for {stacked.shape[1]} unknowns: use more sequences, or a ridge > 0")
     try:
         Q, triangle = qr(stacked)
     except RankError as error:
-        raise RankError(f"what the head reads is linearly dependent ({error}); take a ridge above 0") from error
+        raise RankError(f"the head's inputs are linearly dependent ({error}): use a ridge > 0") from error
     return triangle, Q.mT @ targets

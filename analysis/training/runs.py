@@ -107,10 +107,10 @@ class Run:
             folder = named_path(data.get("folder")) if data_dir is None else data_dir
             options = dict(spec.get("options", {}))
             options |= {"file": named_path(options["file"])} if "file" in options else {}
-            own = str(options.get("file", ""))
-            if file is None and names_code(own) and not Path(own).exists() and not may_run(own):
+            source = str(options.get("file", ""))
+            if file is None and names_code(source) and not Path(source).exists() and not may_run(source):
                 raise FileFormatError(
-                    f"{self.path} has its data from {own!a}, code that is not below this folder, or not "
+                    f"{self.path} has its data from {source!a}, code that is not below this folder, or not "
                     f"as you ran it: name the data with --data, or read the code first and set {ALLOW}=1"
                 )
             if file is not None:
@@ -119,9 +119,7 @@ class Run:
                 options["file"] = str(file)
             return make_task(spec["name"], data_dir=folder, seed=data.get("seed") or 0, **options)
         except (ConfigurationError, TypeError, KeyError, AttributeError) as error:
-            raise FileFormatError(
-                f"{self.path / RUN_FILE} describes no task that can be made again: {error}"
-            ) from error
+            raise FileFormatError(f"{self.path / RUN_FILE} describes a task that cannot be loaded: {error}") from error
 
     def data_options(self) -> list[tuple[str, str]]:
         """Return the options of a command, each with its value, that name the data; without a task's defaults."""
@@ -130,8 +128,8 @@ class Run:
         if name == "data":
             return [("--data", str(options.get("file") or data.get("what") or "FILE.npz"))]
         usual = inspect.signature(TASKS[name]).parameters if name in TASKS else {}
-        said = {key: v for key, v in options.items() if key not in usual or usual[key].default != v}
-        named = [("--task-set", f"{key}={v if isinstance(v, str) else json.dumps(v)}") for key, v in said.items()]
+        changed = {key: v for key, v in options.items() if key not in usual or usual[key].default != v}
+        named = [("--task-set", f"{key}={v if isinstance(v, str) else json.dumps(v)}") for key, v in changed.items()]
         folder = [("--data-dir", str(data["folder"]))] if data.get("folder") else []
         return [("--task", str(name)), *named, *folder]
 
@@ -140,9 +138,9 @@ class Run:
 
         A network that came trained had epochs before the run, so that the number of these says nothing.
         """
-        usual, said = {**DEFAULTS, "seed": 0}, self.document["training"]
+        usual, document = {**DEFAULTS, "seed": 0}, self.document["training"]
         names = ("epochs", "lr", "batch_size", "seed")[self.document["model"].get("layer") is None :]
-        return [(f"--{n.replace('_', '-')}", str(said[n])) for n in names if said.get(n, usual[n]) != usual[n]]
+        return [(f"--{n.replace('_', '-')}", str(document[n])) for n in names if document.get(n, usual[n]) != usual[n]]
 
     def metrics(self) -> pd.DataFrame:
         """Return one row per epoch.
@@ -237,7 +235,7 @@ def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
 
 def _check_new(path: Path, overwrite: bool) -> None:
     if (path / RUN_FILE).exists() and not overwrite:
-        raise ConfigurationError(f"{path} holds a run already: resume it, choose another folder, or allow overwriting")
+        raise ConfigurationError(f"{path} already holds a run: resume it, choose another folder, or allow overwriting")
     if path.is_dir():
         if not os.access(path, os.W_OK):
             raise FileFormatError(f"cannot write to {path}: permission denied")
@@ -277,12 +275,12 @@ def model_description(model: nn.Module) -> dict[str, Any]:
 
 def with_code(model: nn.Module) -> dict[str, Any]:
     """Return ``model_description``, with the factory or class that builds the model under ``code``."""
-    said = model_description(model)
-    code = factory_of(model) if said["layer"] is None else layer_code(model)
+    description = model_description(model)
+    code = factory_of(model) if description["layer"] is None else layer_code(model)
     if not code:
-        return said
+        return description
     remember_code(code)
-    return {**said, "code": code}
+    return {**description, "code": code}
 
 
 def write_run(
@@ -335,4 +333,4 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             reason = "it holds no state of a training"
         except Exception as error:  # noqa: BLE001 # damaged archives raise errors of many types
             reason = error_text(error)
-    raise FileFormatError(f"cannot go on from {path}: {CHECKPOINT} is missing or damaged ({reason})")
+    raise FileFormatError(f"cannot resume {path}: {CHECKPOINT} is missing or damaged ({reason})")

@@ -87,9 +87,9 @@ class Aim:
         _check(self, _AIM_CHECKS, ("lyapunov_target", "gain_target"))
         as_choice("objective", self.objective, OBJECTIVES)
         if self.lyapunov_target is None and self.lyapunov_weight != 1.0:
-            raise ConfigurationError("lyapunov_weight weighs the distance to a lyapunov_target: name that, too")
+            raise ConfigurationError("lyapunov_weight needs a lyapunov_target")
         if self.objective == "task" and self.target_radius != 0.5:
-            raise ConfigurationError("target_radius is what the other objectives aim at: name one of them, too")
+            raise ConfigurationError("target_radius needs the objective margin or certified")
         if type(self.until_certified) is not bool:
             raise ConfigurationError(f"until_certified must be true or false, got {self.until_certified!r}")
 
@@ -150,7 +150,7 @@ class Settings:
         if self.warm_up > 1:
             raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
         if self.aim.until_certified and self.patience is not None:
-            raise ConfigurationError("patience keeps the epoch of the best loss, until_certified the last: take one")
+            raise ConfigurationError("patience and until_certified exclude each other: leave one of them out")
         if isinstance(self.milestones, (str, Mapping)) or not isinstance(self.milestones, Iterable):
             raise ConfigurationError(f"milestones must be a list of epochs, got {self.milestones!r}")
         object.__setattr__(self, "milestones", tuple(check_int("a milestone", m) for m in self.milestones))

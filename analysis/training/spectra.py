@@ -162,7 +162,7 @@ class SpectrumTracker:
         self._layers = recurrent_layers(model)
         if not self._layers:
             raise UnsupportedError(
-                f"{type(model).__name__} has no recurrent layer, so no recurrent matrices that could be tracked: teach "
+                f"{type(model).__name__} has no recurrent layer, so no recurrent matrices to track: register "
                 "a cell of your own with register_cell(...)"
             )
         self.margins = self._recordable(margins)
@@ -184,14 +184,14 @@ class SpectrumTracker:
 
     def _recordable(self, margins: Sequence[str] | None) -> tuple[str, ...]:
         """Return the margins to record; raise an error for a requested margin that no layer has."""
-        kept = []
+        recordable = []
         for name in ("theorem1",) if margins is None else margins:
             reasons = [why_no_margin(name, layer) for _, layer in self._layers]
             if None in reasons:
-                kept.append(name)
+                recordable.append(name)
             elif margins is not None:
                 raise UnsupportedError(f"the margin {name!r} cannot be recorded: {reasons[0]}")
-        return tuple(kept)
+        return tuple(recordable)
 
     def options(self) -> dict[str, Any]:
         """Return the options of the tracker for ``run.json``: all that recreates it except the probe.
@@ -220,7 +220,7 @@ class SpectrumTracker:
             ConfigurationError: when it rides on an optimizer already.
         """
         if self._handle is not None:
-            raise ConfigurationError("this tracker is attached already; detach() it first")
+            raise ConfigurationError("this tracker is already attached: call detach() first")
 
         def hook(*_: Any) -> None:
             self.step += 1
@@ -265,7 +265,7 @@ class SpectrumTracker:
             step: the step to label it with; the present one by default.
             epoch: the epoch to label it with; the present one by default.
         """
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         self.step = self.step if step is None else step
         self.epoch = self.epoch if epoch is None else epoch
         if self._spectra and self.step == self._spectra[-1][0]:
@@ -283,7 +283,7 @@ class SpectrumTracker:
         if self._out is not None:
             self.write_to(self._out)
         self._tell(rows)
-        self.seconds += time.perf_counter() - begun
+        self.seconds += time.perf_counter() - start_time
 
     def _tell(self, rows: list[tuple[Any, ...]]) -> None:
         """Pass a record to the log, with a verdict if one is due."""
@@ -366,8 +366,8 @@ class SpectrumTracker:
     def _repr_html_(self) -> str:
         """Return the table that Jupyter shows: the last records."""
         table = self.frame()
-        shown = table.tail(ROWS).to_html(index=False, border=0, escape=True)
-        return f"<div><p>SpectrumTracker: {len(table)} rows, the last ones:</p>{shown}</div>"
+        html = table.tail(ROWS).to_html(index=False, border=0, escape=True)
+        return f"<div><p>SpectrumTracker: {len(table)} rows, the last ones:</p>{html}</div>"
 
     def eigenvalues(self) -> pd.DataFrame:
         """Return all eigenvalues: columns ``step, epoch, matrix, real, imag``; empty if they were not kept."""

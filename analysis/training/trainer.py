@@ -90,7 +90,7 @@ class Trainer:
         if not (torch.isfinite(x).all() and torch.isfinite(self.task.test[0]).all()):
             raise NonFiniteError(f"the data of task {self.task.name!r}", "clean them first")
         if self.settings.fresh is not None and self.task.sample is None:
-            raise ConfigurationError(f"task {self.task.name!r} is not generated: it has no fresh sequences")
+            raise ConfigurationError(f"task {self.task.name!r} is not generated: leave fresh out")
         held = 0
         if self.settings.patience is not None:
             held = max(1, round(VALIDATION * len(x)))
@@ -245,13 +245,13 @@ class Trainer:
             self.progress(news)
 
     def _result(self, stopped: str, detail: str) -> TrainResult:
-        kept = self.done.kept
+        best_epoch = self.done.kept
         figures = {
-            name: getattr(kept, name, None) for name in ("train_loss", "train_metric", "test_loss", "test_metric")
+            name: getattr(best_epoch, name, None) for name in ("train_loss", "train_metric", "test_loss", "test_metric")
         }
         return TrainResult(
             epochs=len(self.done.history),
-            kept_epoch=0 if kept is None else kept.epoch,
+            kept_epoch=0 if best_epoch is None else best_epoch.epoch,
             **figures,
             metric=self.task.metric_name,
             chance=self.task.chance,
@@ -334,10 +334,10 @@ class Trainer:
             if changed:
                 values = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
                 raise ConfigurationError(f"{path} cannot be resumed with another {name}: {values}")
-        own = {name: value.shape for name, value in self.model.state_dict().items()}
+        shapes = {name: value.shape for name, value in self.model.state_dict().items()}
         best = state["best"] and {name: value.to(self.device) for name, value in state["best"].items()}
-        if any({n: v.shape for n, v in held.items()} != own for held in (state["model"], best or state["model"])):
-            raise ConfigurationError(f"{path} was made by another model: names or shapes of its weights differ")
+        if any({n: v.shape for n, v in held.items()} != shapes for held in (state["model"], best or state["model"])):
+            raise ConfigurationError(f"{path} holds another model: names or shapes of its weights differ")
         try:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -345,7 +345,7 @@ class Trainer:
             if self.tracker is not None:
                 self.tracker.load_state(state["tracker"])
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise FileFormatError(f"cannot go on from {path}: its checkpoint is damaged ({error})") from error
+            raise FileFormatError(f"cannot resume {path}: its checkpoint is damaged ({error})") from error
         self.started, self.out, self.before = state["started"], path, len(history)
         self.earlier = history[-1].seconds if history else 0.0
         self.done = self._snapshot(history, state["bad"], best)

@@ -108,8 +108,8 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
         state = torch.tensor(np.concatenate(states, axis=-1))
         for row in torch.tensor(x):
             state = step(copied, row, state)
-        ends = np.cumsum([s.shape[-1] for s in states])[:-1]
-        return None, np.split(state.detach().numpy(), ends, axis=-1)
+        offsets = np.cumsum([s.shape[-1] for s in states])[:-1]
+        return None, np.split(state.detach().numpy(), offsets, axis=-1)
 
     in_each_mode(module, copied, run, subject, f"the step of {type(module).__name__}")
 
@@ -130,7 +130,7 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
     def parts(state: Any) -> list[Array]:
         flat = copied.system_state(state).numpy()
         if flat.shape[-1] != sum(sizes):
-            raise DisagreementError(f"a state of {type(layer).__name__} has {flat.shape[-1]} numbers, not {sum(sizes)}")
+            raise DisagreementError(f"{type(layer).__name__} has {flat.shape[-1]} state entries, expected {sum(sizes)}")
         return np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
 
     def start(x: Array) -> list[Array]:
@@ -221,12 +221,10 @@ def compare(
         pairs = list(zip(end, last)) if theirs is None else [(theirs, outputs), *zip(end, last)]
         if len(end) != len(last) or any(np.shape(a) != np.shape(b) for a, b in pairs):
             shapes = [np.shape(a) for a, _ in pairs], [np.shape(b) for _, b in pairs]
-            raise DisagreementError(f"{who} gives arrays of shapes {shapes[0]}, its system {shapes[1]}")
+            raise DisagreementError(f"{who} returns arrays of shapes {shapes[0]}, its system returns {shapes[1]}")
         allowed = slack + _rounding(subject, x, states, (outputs, last), relative)
-        for got, expected in pairs:
-            _agree(
-                np.asarray(got), expected, allowed, f"{who} does not compute what its weights describe", steps, advice
-            )
+        for actual, expected in pairs:
+            _agree(np.asarray(actual), expected, allowed, f"{who} differs from its weights", steps, advice)
 
 
 def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, list[Array]], relative: float) -> float:
@@ -244,14 +242,14 @@ def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, 
     return relative * (1.0 + size) + 100.0 * apart
 
 
-def _agree(got: Array, expected: Array, allowed: float, what: str, steps: int, advice: str) -> None:
-    apart = np.abs(got - expected)
+def _agree(actual: Array, expected: Array, allowed: float, what: str, steps: int, advice: str) -> None:
+    apart = np.abs(actual - expected)
     if not (apart <= allowed).all():  # NaN is no agreement either
         worst = np.unravel_index(int(np.argmax(np.where(np.isnan(apart), np.inf, apart))), apart.shape)
         raise DisagreementError(
             f"{what}: after {steps} step{'s' if steps > 1 else ''} from a random state it gives "
-            f"{float(got[worst])!r} where the system read from its weights gives {float(expected[worst])!r} (rounding "
-            f"explains {allowed:.1e}). {advice}"
+            f"{float(actual[worst])!r} where the system read from its weights gives {float(expected[worst])!r} "
+            f"(rounding explains {allowed:.1e}). {advice}"
         )
 
 

@@ -54,10 +54,10 @@ def _refuse_overridden(module: nn.Module, kind: type) -> None:
         if method not in _CALLED and (known is None or known is inherited):
             continue  # the class itself does not run it
         if method in vars(module):
-            raise UnsupportedError(f"{method} of this {name} was replaced on the instance: what runs is not known")
+            raise UnsupportedError(f"{method} of this {name} was replaced on the instance: restore the method")
         if getattr(cls, method, None) is not known:
             raise UnsupportedError(
-                f"{name} overrides {kind.__name__}.{method}, so its weights do not tell which map runs: teach it with "
+                f"{name} overrides {kind.__name__}.{method}, so its step is unknown: add an adapter with "
                 f"stability.models.register_adapter({name})(function)"
             )
 
@@ -143,16 +143,16 @@ def settled(module: nn.Module) -> nn.Module:
     """
     if not is_reparametrised(module):
         return module
-    made = twin(module).double()
+    copy = twin(module).double()
     with torch.no_grad():
-        for part in made.modules():
+        for part in copy.modules():
             for hook in part._forward_pre_hooks.values():
                 if isinstance(hook, _REPARAMETRISED):
                     hook(part, None)
             if parametrize.is_parametrized(part):
                 for name in part.parametrizations:  # type: ignore[union-attr]
                     _refuse_restless(part, str(name))
-    return made
+    return copy
 
 
 def _refuse_restless(part: nn.Module, name: str) -> None:

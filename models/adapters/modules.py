@@ -78,15 +78,15 @@ def register_adapter(
         np.float64(0.9)
     """
     if not isinstance(kind, type):
-        raise ConfigurationError(f"register_adapter needs a class, got {kind!r}")
+        raise ConfigurationError(f"register_adapter needs a class, got a {type(kind).__name__}")
     if step is not None and not callable(step):
-        raise ConfigurationError(f"step must be a function (module, x, h) -> next h, got {step!r}")
+        raise ConfigurationError(f"step must be a function (module, x, h) -> next h, got a {type(step).__name__}")
 
     def register(function: Callable[[Any], Subject]) -> Callable[[Any], Subject]:
         if not callable(function):
-            raise ConfigurationError(f"an adapter must be a function of the module, got {function!r}")
+            raise ConfigurationError(f"the adapter must be a function of the module, got a {type(function).__name__}")
         if kind in _ADAPTERS and not replace and _ADAPTERS[kind] != (function, step):
-            raise ConfigurationError(f"{kind.__qualname__} has an adapter already: replace=True replaces it")
+            raise ConfigurationError(f"{kind.__qualname__} already has an adapter: use replace=True to replace it")
         known = kind in _ADAPTERS
         _ADAPTERS[kind] = (function, step)
         if not known:
@@ -125,7 +125,7 @@ def lure_system(module: Any) -> LureSystem:
     if isinstance(subject, OpaqueMap):
         raise UnsupportedError(f"no system was read from the step of {subject.name}: {subject.why}")
     what = "a stack with gated layers" if isinstance(subject, LayerStack) else "an LSTM or GRU"
-    raise UnsupportedError(f"{what} is no Lur'e system: use certify(module) instead")
+    raise UnsupportedError(f"{what} has no Lur'e system: use certify(module) instead")
 
 
 def recurrent_subject(module: Any) -> Subject:
@@ -225,14 +225,14 @@ def foreign_layer(module: nn.Module) -> StepLayer:
     inputs = getattr(subject, "inputs", None)
     if inputs is None:
         raise UnsupportedError(
-            f"the adapter of {type(module).__name__} gives a system without inputs: it is certified, and cannot be run "
-            "on data; teach the step with stability.models.register_cell"
+            f"the adapter of {type(module).__name__} returns a system without inputs, which cannot be run "
+            "on data: define the step with stability.models.register_cell"
         )
     if step is not None:
         return StepLayer(step, inputs, subject.states, held=module)
     if not isinstance(subject, DrivenSystem) or subject.activation not in TORCH_ACTIVATIONS or subject.system.D.any():
         raise UnsupportedError(
-            f"the adapter of {type(module).__name__} says no step, and its system is not run by torch: say "
+            f"the adapter of {type(module).__name__} defines no step, and torch cannot run its system: use "
             "register_adapter(..., step=...)"
         )
     return StepLayer(partial(_system_step, subject), inputs, subject.states, held=module)
@@ -241,15 +241,15 @@ def foreign_layer(module: nn.Module) -> StepLayer:
 def _system_step(subject: DrivenSystem, module: nn.Module, x: Tensor, h: Tensor) -> Tensor:
     """Run one step of a network, in the precision and on the device of its state."""
     system = subject.system
-    kept = (system.A, system.B, system.C, subject.E, subject.b, subject.F)
-    A, B, C, E, b, F = (torch.tensor(value).to(h) for value in kept)
+    arrays = (system.A, system.B, system.C, subject.E, subject.b, subject.F)
+    A, B, C, E, b, F = (torch.tensor(value).to(h) for value in arrays)
     return h @ A.T + TORCH_ACTIVATIONS[subject.activation](h @ C.T + x @ E.T + b) @ B.T + x @ F.T
 
 
 def is_recurrent(module: Any) -> bool:
     """Return True if ``recurrent_subject`` accepts the module."""
-    own = is_foreign_cell(module) or callable(getattr(module, "driven", None))
-    return own or is_torch_recurrent(module)
+    recognized = is_foreign_cell(module) or callable(getattr(module, "driven", None))
+    return recognized or is_torch_recurrent(module)
 
 
 def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
@@ -272,13 +272,13 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
         >>> list(recurrent_parts(net))
         ['1']
     """
-    out, shown, name = {}, dict[str, str](), type(module).__name__
+    out, visible, name = {}, dict[str, str](), type(module).__name__
     if isinstance(module, BehindEmbedding):  # the user's own network inside, by its own name and paths
-        name, shown = type(module.model).__name__, {path: path.removeprefix("model.") for path, _ in _walk(module)}
+        name, visible = type(module.model).__name__, {path: path.removeprefix("model.") for path, _ in _walk(module)}
     for path, part in _walk(module):
         try:
             subject = recurrent_subject(part)
-            out[path] = subject_as_part(subject, shown.get(path, path), name) if path else subject
+            out[path] = subject_as_part(subject, visible.get(path, path), name) if path else subject
         except (UnsupportedError, NonFiniteError, DisagreementError) as error:
             raise type(error)(f"{path or type(part).__name__}: {error}") from error
     return out
@@ -329,17 +329,17 @@ def _joint(stack: LayerStack) -> LureSystem:
     """Return a stack of plain maps ``h+ = phi(W h + U below + ...)`` as one system."""
     layers = stack.layers
     if stack.directions == 2 and stack.levels > 1:
-        raise UnsupportedError("layers of two directions are no single Lur'e system: use certify(module)")
+        raise UnsupportedError("a bidirectional network has no single Lur'e system: use certify(module)")
     systems = [layer.system for layer in layers]
     for layer, system in zip(layers, systems):
         if system.A.any() or layer.F.any() or system.D.any() or not np.array_equal(system.B, np.eye(system.states)):
             raise UnsupportedError("only layers of the form h+ = phi(W h + U x + b) are joined to one Lur'e system")
-    C, ends = block_diag(*(system.C for system in systems)), np.cumsum([0, *(system.states for system in systems)])
+    C, offsets = (block_diag(*(system.C for system in systems)), np.cumsum([0, *(system.states for system in systems)]))
     A, D = np.zeros_like(C), np.zeros_like(C)
     for k, layer in enumerate(layers):
         at = [int(j) for j in stack.layers_read_by(k)]
         if at:
-            D[ends[k] : ends[k + 1], ends[at[0]] : ends[at[-1] + 1]] = layer.E
+            D[offsets[k] : offsets[k + 1], offsets[at[0]] : offsets[at[-1] + 1]] = layer.E
     alpha, beta = (np.concatenate([getattr(system, side) for system in systems]) for side in ("alpha", "beta"))
     return LureSystem(A, np.eye(len(A)), C, D, (alpha, beta), systems[0].dt)
 
@@ -353,7 +353,7 @@ def _parts_of(module: nn.Module) -> dict[str, Subject]:
     if liquid is not None:
         raise UnsupportedError(f"a {type(module).__module__}.{type(module).__qualname__} is {liquid}")
     raise UnsupportedError(
-        f"a {type(module).__module__}.{type(module).__qualname__} has no recurrent part that is known here: teach your "
+        f"a {type(module).__module__}.{type(module).__qualname__} has no known recurrent part: add an adapter for your "
         "own class with stability.models.register_adapter(YourClass)(function)"
     )
 

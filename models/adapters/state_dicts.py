@@ -55,11 +55,11 @@ def state_dict_parts(state: Mapping[str, Any]) -> Parts:
             continue
         place = (int((match["layer"] or "_l0").removesuffix("_reverse")[2:]), bool(match["back"]))
         parts.setdefault(match["path"].removesuffix("."), {}).setdefault(place, {})[match["name"]] = state[key]
-    parts = {path: places for path, places in parts.items() if any("weight_hh" in p for p in places.values())}
-    for path, places in parts.items():
+    parts = {path: keys for path, keys in parts.items() if any("weight_hh" in p for p in keys.values())}
+    for path, keys in parts.items():
         single = state.get(f"{path}.bias" if path else "bias")  # one bias for both: the layers of this toolkit
-        if set(places) == {(0, False)} and "bias_ih" not in places[0, False] and _is_array(single):
-            places[0, False]["bias_ih"] = single
+        if set(keys) == {(0, False)} and "bias_ih" not in keys[0, False] and _is_array(single):
+            keys[0, False]["bias_ih"] = single
     return parts
 
 
@@ -101,25 +101,25 @@ def state_dict_subject(
     if not parts:
         raise _nothing(state, where)
     path = _choose(parts, part, where)
-    places = parts[path]
+    keys = parts[path]
     _refuse_further(state, path, part is not None, where)
-    directions = 2 if any(back for _, back in places) else 1
-    levels = max(layer for layer, _ in places) + 1
+    directions = 2 if any(back for _, back in keys) else 1
+    levels = max(layer for layer, _ in keys) + 1
     if levels * directions > LAYERS:
-        raise FileFormatError(f"{where}: {levels} layers are named; at most {LAYERS} are read")
+        raise FileFormatError(f"{where}: the limit is {LAYERS} layers, got {levels}")
     expected = [(layer, back) for layer in range(levels) for back in (False, True)[:directions]]
-    if sorted(places) != expected or not all("weight_hh" in weights for weights in places.values()):
+    if sorted(keys) != expected or not all("weight_hh" in weights for weights in keys.values()):
         raise FileFormatError(f"{where}: layers or directions of {ascii(path)[1:-1] or 'the module'} are missing")
-    kind = _kind(places[0, False], cell, where)
+    kind = _kind(keys[0, False], cell, where)
     label = {"rnn_tanh": "RNN", "rnn_relu": "RNN (ReLU)", "lstm": "LSTM", "gru": "GRU"}[kind]
-    _check(places, kind, where, path)
+    _check(keys, kind, where, path)
     layers = [
-        [None if name not in places[place] else _array(places[place][name], name, where) for name in WEIGHTS]
+        [None if name not in keys[place] else _array(keys[place][name], name, where) for name in WEIGHTS]
         for place in expected
     ]
     names = [f"{label} l{layer}{'_reverse' if back else ''}" for layer, back in expected]
-    own, _, activation = kind.partition("_")
-    weights = RecurrentWeights(own, layers, names if len(names) > 1 else [label], label, directions, activation)
+    cell_kind, _, activation = kind.partition("_")
+    weights = RecurrentWeights(cell_kind, layers, names if len(names) > 1 else [label], label, directions, activation)
     try:
         subject = weights.subject()
     except StabilityError as error:
@@ -130,7 +130,7 @@ def state_dict_subject(
         "part": path,
         "layers": levels,
         "directions": directions,
-        "dtype": ", ".join(sorted({str(v.dtype).removeprefix("torch.") for p in places.values() for v in p.values()})),
+        "dtype": ", ".join(sorted({str(v.dtype).removeprefix("torch.") for p in keys.values() for v in p.values()})),
     }
 
 
@@ -148,13 +148,13 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
         UnsupportedError: projections, weights of a parametrization, or others that may change the map.
     """
     prefix, label = f"{path}." if path else "", ascii(path)[1:-1] or "the module"
-    own = {key: m for key, m in _matches(state) if m["path"] == prefix}
-    steps = {match["layer"] is None for match in own.values()}
+    own_names = {key: m for key, m in _matches(state) if m["path"] == prefix}
+    steps = {match["layer"] is None for match in own_names.values()}
     if len(steps) > 1:
-        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {quote(own)}")
+        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {quote(own_names)}")
     single = f"{prefix}bias"
     one = {single} if steps == {True} and f"{prefix}bias_ih" not in state else set()
-    rest = [key for key in map(str, state) if key not in own and key not in one]
+    rest = [key for key in map(str, state) if key not in own_names and key not in one]
     inside = [key for key in rest if key.startswith(prefix)]
     if inside:
         raise UnsupportedError(
@@ -204,7 +204,7 @@ def _array(value: Any, name: str, where: str) -> np.ndarray:
     if isinstance(value, Tensor) and value.layout is not torch.strided:
         raise UnsupportedError(f"{where}: {name} has the layout {value.layout}: save {name}.to_dense()")
     if isinstance(value, Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise FileFormatError(f"{where}: {name} claims {tuple(value.shape)}, more numbers than the file holds")
+        raise FileFormatError(f"{where}: {name} has shape {tuple(value.shape)}, more entries than the file stores")
     if isinstance(value, np.ndarray) and value.dtype.kind not in "fiu":
         raise FileFormatError(f"{where}: {name} must hold real numbers, got {value.dtype}")
     try:
@@ -232,19 +232,19 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
     shape = tuple(weights["weight_hh"].shape) if "weight_hh" in weights else ()
     if len(shape) != 2 or shape[1] == 0:
         raise FileFormatError(f"{where}: weight_hh must be a matrix, it has shape {shape}")
-    found = _GATES.get(shape[0] // shape[1]) if shape[0] % shape[1] == 0 else None
-    if found is None and "weight_hr" not in weights:
+    kind = _GATES.get(shape[0] // shape[1]) if shape[0] % shape[1] == 0 else None
+    if kind is None and "weight_hr" not in weights:
         raise FileFormatError(f"{where}: weight_hh {shape} is none of RNN (n, n), GRU (3n, n), LSTM (4n, n)")
-    found = found or "lstm"
-    if cell is not None and not cell.startswith(found):
-        raise ConfigurationError(f"{where}: weight_hh of shape {shape} is that of a {found}, not of {cell}")
-    if found == "rnn" and cell is None:
+    kind = kind or "lstm"
+    if cell is not None and not cell.startswith(kind):
+        raise ConfigurationError(f"{where}: weight_hh of shape {shape} is that of a {kind}, not of {cell}")
+    if kind == "rnn" and cell is None:
         raise ConfigurationError(
-            f"{where} holds a torch.nn.RNN, and weights do not tell its activation: say --cell rnn_tanh or "
+            f"{where} holds a torch.nn.RNN, whose weights do not determine its activation: use --cell rnn_tanh or "
             '--cell rnn_relu (in Python cell="rnn_tanh" of stability.models.sources.load_subject or '
             f"stability.models.adapters.state_dicts.state_dict_subject); the choices are {', '.join(CELLS)}"
         )
-    return cell or found
+    return cell or kind
 
 
 def _check(layers: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, where: str, path: str) -> None:
@@ -255,12 +255,12 @@ def _check(layers: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, wher
             raise UnsupportedError(f"{where} holds an LSTM with projections (weight_hr): there is no criterion for it")
         if "weight_ih" not in weights or "weight_hh" not in weights:
             raise FileFormatError(f"{where}, layer {layer}: weight_ih or weight_hh is missing")
-        entry, own = tuple(weights["weight_ih"].shape), tuple(weights["weight_hh"].shape)
-        if len(own) != 2 or own[0] != gates * own[1] or len(entry) != 2 or entry[0] != own[0]:
-            raise FileFormatError(f"{where}, layer {layer}: weight_ih {entry} and weight_hh {own} do not fit a {kind}")
+        ih, hh = tuple(weights["weight_ih"].shape), tuple(weights["weight_hh"].shape)
+        if len(hh) != 2 or hh[0] != gates * hh[1] or len(ih) != 2 or ih[0] != hh[0]:
+            raise FileFormatError(f"{where}, layer {layer}: weight_ih {ih} and weight_hh {hh} do not fit a {kind}")
         for name in ("bias_ih", "bias_hh"):
-            if name in weights and tuple(weights[name].shape) != own[:1]:
-                raise DimensionError(f"{name} in {where}, layer {layer}", own[:1], tuple(weights[name].shape))
+            if name in weights and tuple(weights[name].shape) != hh[:1]:
+                raise DimensionError(f"{name} in {where}, layer {layer}", hh[:1], tuple(weights[name].shape))
         numbers += sum(math.prod(value.shape) for value in weights.values())
         if numbers > NUMBERS:
             raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")

@@ -75,9 +75,9 @@ class _Follower(TorchDispatchMode):
         """
         self.spent += sum(m.size for m in value.terms.values())
         if self.spent > LOOP_ENTRIES:
-            raise UnsupportedError(f"its values unfold to more than {LOOP_ENTRIES} entries")
+            raise UnsupportedError(f"its coefficient matrices exceed {LOOP_ENTRIES} entries")
         if tuple(tensor.shape) != (_BATCH, value.size):
-            raise UnsupportedError(f"a value of shape {tuple(tensor.shape)} is no row for each sequence")
+            raise UnsupportedError(f"expected one vector for each sequence, got shape {tuple(tensor.shape)}")
         self.values[id(tensor)] = value
         self.alive.append(tensor)
 
@@ -95,7 +95,7 @@ class _Follower(TorchDispatchMode):
             return func(*args, **kwargs)
         name = func._schema.name.split("::")[-1]
         if func._schema.is_mutable:
-            raise UnsupportedError(f"it writes into a value ({name})")
+            raise UnsupportedError(f"it changes a tensor in place ({name})")
         out = func(*args, **kwargs)
         value = self._followed(name, args, kwargs)
         for tensor, one in zip(out if isinstance(out, (list, tuple)) else [out], value):
@@ -114,8 +114,8 @@ class _Follower(TorchDispatchMode):
         rule = _RULES.get(name)
         if rule is None:
             raise UnsupportedError(f"it contains the operation {name}")
-        made = rule(*(_each(self.of, a) for a in args), **{k: self.of(v) for k, v in kwargs.items()})
-        return made if isinstance(made, list) else [made]
+        value = rule(*(_each(self.of, a) for a in args), **{k: self.of(v) for k, v in kwargs.items()})
+        return value if isinstance(value, list) else [value]
 
     def _channel(self, name: str, tensor: Tensor, slope: float = 0.01) -> Affine:
         if name == "leaky_relu" and slope != ACTIVATIONS["leaky_relu"].slope[0]:
@@ -162,7 +162,7 @@ def _rows(value: Affine, keep: Array) -> Affine:
 
 
 def _select(value: Affine, dim: int, index: int) -> Affine:
-    raise UnsupportedError("it takes some of the sequences apart, or looks at a single entry")
+    raise UnsupportedError("it selects single sequences or entries of the batch")
 
 
 def _slice(value: Affine, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Affine:
@@ -174,17 +174,17 @@ def _slice(value: Affine, dim: int = 0, start: Any = None, end: Any = None, step
 def _split(value: Affine, sizes: Any, dim: int = 0) -> list[Affine]:
     if dim not in (-1, 1):
         raise UnsupportedError("it takes some of the sequences apart")
-    ends = range(0, value.size, sizes) if isinstance(sizes, int) else np.cumsum([0, *sizes])[:-1]
-    return [_rows(value, part) for part in np.split(np.arange(value.size), [int(e) for e in ends][1:])]
+    offsets = range(0, value.size, sizes) if isinstance(sizes, int) else np.cumsum([0, *sizes])[:-1]
+    return [_rows(value, part) for part in np.split(np.arange(value.size), [int(e) for e in offsets][1:])]
 
 
 def _cat(parts: list[Any], dim: int = 0) -> Affine:
     if dim not in (-1, 1) or not all(isinstance(part, Affine) for part in parts):
-        raise UnsupportedError("it joins values with something that depends on neither state nor input")
-    ends = np.cumsum([0, *(part.size for part in parts)])
-    whole = Affine(int(ends[-1]))
-    for part, start in zip(parts, ends):
-        place = np.eye(int(ends[-1]))[:, start : start + part.size]
+        raise UnsupportedError("it concatenates a tensor that depends on neither state nor input")
+    offsets = np.cumsum([0, *(part.size for part in parts)])
+    whole = Affine(int(offsets[-1]))
+    for part, start in zip(parts, offsets):
+        place = np.eye(int(offsets[-1]))[:, start : start + part.size]
         whole = whole.plus(part.mapped(place))
     return whole
 
@@ -252,15 +252,15 @@ def _follow(layer: StepModule) -> ChannelMap:
     x = torch.linspace(-1.0, 1.0, _BATCH * layer.input_size, dtype=torch.float64).reshape(_BATCH, -1)
     h = layer.initial_state(x[:, None], None)
     if not isinstance(h, Tensor) or tuple(h.shape) != (_BATCH, layer.hidden_size):
-        raise UnsupportedError("its state is no single row of numbers")
+        raise UnsupportedError("its state must be one vector for each sequence")
     h = torch.linspace(-0.9, 0.8, h.numel(), dtype=torch.float64).reshape(h.shape)
     with torch.no_grad(), _Follower() as follower:
         follower.begin(x, "x")
         follower.begin(h, "h")
-        after = layer.transition(x, h)
-        value = follower.values.get(id(after))
+        next_state = layer.transition(x, h)
+        value = follower.values.get(id(next_state))
     if value is None:
-        raise UnsupportedError("its next state depends on neither state nor input by what was followed")
+        raise UnsupportedError("the traced step depends on neither state nor input")
     sizes = [("h", layer.hidden_size)], [("x", layer.input_size)]
     return ChannelMap.of(follower.channels, *sizes, [value])
 

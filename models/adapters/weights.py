@@ -63,17 +63,17 @@ class RecurrentWeights:
         if self.kind != "rnn":
             return GatedCell(self.kind, w_ih, w_hh, b_ih, b_hh, reset_after=self.reset_after, name=name)
         # the two biases are added here, in one rounding of their last place: b is what the network is said to have
-        given = [b for b in (b_ih, b_hh) if b is not None]
-        return rnn_subject(w_hh, w_ih, sum(given[1:], given[0]) if given else None, self.activation, name)
+        biases = [b for b in (b_ih, b_hh) if b is not None]
+        return rnn_subject(w_hh, w_ih, sum(biases[1:], biases[0]) if biases else None, self.activation, name)
 
     def module(self) -> nn.Module:
         """Return the module of ``torch.nn`` with these weights, in float64; an absent bias is zero."""
-        own, hidden = self.layers[0][0].shape[1], self.layers[0][1].shape[1]
+        inputs_size, hidden = self.layers[0][0].shape[1], self.layers[0][1].shape[1]
         depth = len(self.layers) // self.directions
         options: dict[str, Any] = {"num_layers": depth, "bidirectional": self.directions == 2, "dtype": torch.float64}
         if self.kind == "rnn":
             options["nonlinearity"] = self.activation
-        module = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}[self.kind](own, hidden, **options)
+        module = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}[self.kind](inputs_size, hidden, **options)
         arrays = (array for layer in self.layers for array in layer)
         with torch.no_grad():
             for target, value in zip(module.parameters(), arrays, strict=True):

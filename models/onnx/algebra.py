@@ -84,7 +84,7 @@ class Body:
             return []
         node = self.graph.producers.get(name)
         if node is None:
-            raise UnsupportedError(f"it reads {name}, a counter or a value from outside, no state or input of a step")
+            raise UnsupportedError(f"it reads {name}, a counter or outer value, expected a state or input of the step")
         if node.output[0] != name and node.op_type != "Split":
             raise UnsupportedError(f"it reads {name}, a further output of {node.op_type}")
         return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, *_SELECTIONS[1:]) else node.input))
@@ -119,14 +119,14 @@ class Body:
         known = {name: self.shaped(name, np.ones(size)) for name, size in self.sizes.items() if name in self.values}
         shapes = [value.shape for value in self.graph.run(names, known)]
         parts = [v if isinstance(v := self.values[name], Affine) else Affine(v.size, {}, v.ravel()) for name in names]
-        ends = np.cumsum([part.size for part in parts])
-        numbers = np.split(np.arange(ends[-1]), ends[:-1])
-        feeds = {name: own.reshape(shape) for name, own, shape in zip(names, numbers, shapes)}
+        offsets = np.cumsum([part.size for part in parts])
+        numbers = np.split(np.arange(offsets[-1]), offsets[:-1])
+        feeds = {name: indices.reshape(shape) for name, indices, shape in zip(names, numbers, shapes)}
         for name, entries in zip(node.output, self.graph.run(list(node.output), feeds)):
-            self._spend(entries.size * (int(ends[-1]) + sum(self.sizes.values())), name)
-            rows = np.eye(ends[-1])[entries.ravel()]
-            chosen = (part.mapped(rows[:, own]) for part, own in zip(parts, numbers))
-            self.values[name] = reduce(Affine.plus, chosen)
+            self._spend(entries.size * (int(offsets[-1]) + sum(self.sizes.values())), name)
+            rows = np.eye(offsets[-1])[entries.ravel()]
+            rows_of_parts = (part.mapped(rows[:, indices]) for part, indices in zip(parts, numbers))
+            self.values[name] = reduce(Affine.plus, rows_of_parts)
 
     def _product(self, a: Any, b: Any) -> Affine:
         if not (isinstance(a, Affine) and isinstance(b, Affine)):
@@ -150,16 +150,16 @@ class Body:
         unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
         if unknown:
             raise UnsupportedError(f"{op} has the attribute {unknown[0]}, which is not known here")
-        given = [self.values[name] if name else None for name in node.input]
+        operands = [self.values[name] if name else None for name in node.input]
         if op in _CHANNELS:
-            return self._channel(op, options, *given)
+            return self._channel(op, options, *operands)
         if op in ("Add", "Sum"):
-            return reduce(added, given)  # type: ignore[arg-type]
+            return reduce(added, operands)  # type: ignore[arg-type]
         if op in ("Sub", "Neg"):
-            return added(given[0], given[1], -1.0) if op == "Sub" else given[0].scaled(-1.0)  # type: ignore
+            return added(operands[0], operands[1], -1.0) if op == "Sub" else operands[0].scaled(-1.0)  # type: ignore
         if op in ("Mul", "Div"):
-            return self._product(*given) if op == "Mul" else divided(*given)  # type: ignore[arg-type]
-        return self._gemm(options, *given)  # a MatMul is a Gemm without attributes
+            return self._product(*operands) if op == "Mul" else divided(*operands)  # type: ignore[arg-type]
+        return self._gemm(options, *operands)  # a MatMul is a Gemm without attributes
 
     def _channel(self, op: str, options: dict[str, Any], z: Any, *ends: Any) -> Affine:
         """Return a new variable for an activation: ``Clip`` to [-1, 1], ``Shrink`` by 1, ``LeakyRelu`` of slope 0.1."""

@@ -35,18 +35,18 @@ def gated_cell(body: Body, states: list[str]) -> tuple[GatedCell, list[str]]:
         UnsupportedError: other products.
     """
     lstm, n = len(states) == 2, body.sizes[states[0]]
-    rows = {kind: sum(z.size for _, own, z in body.channels if own == kind) for _, kind, _ in body.channels}
+    rows = {kind: sum(z.size for _, group, z in body.channels if group == kind) for _, kind, _ in body.channels}
     if rows.keys() != {"sigmoid", "tanh"} or len(states) > 2 or rows["tanh"] != n * (1 + lstm):
         raise UnsupportedError(_ADVICE)
-    gates, names, bias, after = _lstm(body, states) if lstm else _gru(body, states[0], n)
+    gates, names, bias, next_values = _lstm(body, states) if lstm else _gru(body, states[0], n)
     if any(not gate.terms.keys() <= {*body.inputs, names[0]} or gate.size != n for gate in gates.values()):
         raise UnsupportedError("a gate reads more than the input and the hidden state (peepholes)")
     kind = "lstm" if lstm else "gru"
-    hidden, inputs = ([(name, body.sizes[name]) for name in own] for own in (names[:1], body.inputs))
+    hidden, inputs = ([(name, body.sizes[name]) for name in group] for group in (names[:1], body.inputs))
     held = Affine(n, {names[0]: np.eye(n)})
     read = ChannelMap.of([(key, "tanh", gates[key]) for key in _ORDER[kind]], hidden, inputs, [held])
     weights = read.E, read.system.C, read.b, bias
-    return GatedCell(kind, *weights, reset_after=after, name=f"ONNX {kind.upper()}"), names
+    return GatedCell(kind, *weights, reset_after=next_values, name=f"ONNX {kind.upper()}"), names
 
 
 def _lstm(body: Body, states: list[str]) -> tuple[dict[str, Affine], list[str], None, bool]:
@@ -76,25 +76,25 @@ def _gru(body: Body, state: str, n: int) -> tuple[dict[str, Affine], list[str], 
         raise UnsupportedError(_ADVICE)
     (update, mixed), (reset, held) = products[outer[0]], products[inner[0]]
     rows, of_state = argument.terms.pop(inner[0]), held.terms.get(state, np.zeros((n, n)))
-    offset, after = np.broadcast_to(held.offset, (n,)), np.array_equal(rows, np.eye(n))
+    offset, reset_after = np.broadcast_to(held.offset, (n,)), np.array_equal(rows, np.eye(n))
     is_state = not offset.any() and np.array_equal(of_state, np.eye(n))
-    if held.terms.keys() != {state} or not mixed.terms.keys() <= {state, new} or not (after or is_state):
+    if held.terms.keys() != {state} or not mixed.terms.keys() <= {state, new} or not (reset_after or is_state):
         raise UnsupportedError(_ADVICE)
-    gates = {"r": reset, "n": argument.plus(Affine(n, {state: of_state if after else rows}))}
+    gates = {"r": reset, "n": argument.plus(Affine(n, {state: of_state if reset_after else rows}))}
     # sigmoid(-a) = 1 - sigmoid(a): the gate of the new value is the update gate of the old one, with another sign
     gates["z"] = update if np.trace(mixed.terms.get(state, np.zeros((n, n)))) > 0 else update.scaled(-1.0)
-    return gates, [state], np.concatenate([np.zeros(2 * n), offset]), bool(after)
+    return gates, [state], np.concatenate([np.zeros(2 * n), offset]), bool(reset_after)
 
 
 def _products(body: Body) -> Iterator[tuple[str, Affine, Affine, str, Affine]]:
     """Yield each product's name, the argument of its sigmoid, the other factor, and what that is with its argument."""
     for name, pair in body.products.items():
-        found = [_factor(body, value) for value in pair]
-        kinds = [kind for kind, _ in found]
+        factors = [_factor(body, value) for value in pair]
+        kinds = [kind for kind, _ in factors]
         if "sigmoid" not in kinds:
             raise UnsupportedError(_ADVICE)
         k = kinds.index("sigmoid")
-        yield name, found[k][1], pair[1 - k], *found[1 - k]
+        yield name, factors[k][1], pair[1 - k], *factors[1 - k]
 
 
 def _factor(body: Body, value: Affine) -> tuple[str, Affine]:
@@ -106,7 +106,7 @@ def _factor(body: Body, value: Affine) -> tuple[str, Affine]:
         return "", value
     ((name, rows),) = value.terms.items()
     offset = np.broadcast_to(value.offset, (value.size,))
-    kind, argument = next(((kind, z) for own, kind, z in body.channels if own == name), (name, value))
+    kind, argument = next(((kind, z) for gate_name, kind, z in body.channels if gate_name == name), (name, value))
     sign = -1.0 if kind == "sigmoid" and np.all(offset == 1.0) else 1.0
     is_choice = np.isin(sign * rows, (0.0, 1.0)).all() and (np.abs(rows).sum(axis=1) == 1).all()
     if not is_choice or (sign > 0 and offset.any()):

@@ -50,18 +50,18 @@ class Graph:
         self._evaluators: dict[Any, Any] = {}
         for node in self.nodes:
             if node.domain in DOMAINS and node.op_type in (*FOLDED, "Constant"):
-                given = [self.constant(name) if name else None for name in node.input]
-                if all(value is not None for name, value in zip(node.input, given) if name):
-                    self._constants.update(self._folded(node, given))
+                operands = [self.constant(name) if name else None for name in node.input]
+                if all(value is not None for name, value in zip(node.input, operands) if name):
+                    self._constants.update(self._folded(node, operands))
 
     def _check_names(self) -> None:
-        made = [name for node in self.nodes for name in filter(None, node.output)]
+        produced = [name for node in self.nodes for name in filter(None, node.output)]
         inner = self.outer is not None  # a stored value that a file's outermost graph takes as an input is a default
         fed = [value.name for value in self.proto.input if inner or value.name not in self.initializers]
-        for name, count in Counter([*made, *fed, *(tensor.name for tensor in self.proto.initializer)]).items():
+        for name, count in Counter([*produced, *fed, *(tensor.name for tensor in self.proto.initializer)]).items():
             if count > 1:
                 raise FileFormatError(f"the ONNX value {name[:60]!a} is given twice")
-        waiting = set(made)
+        waiting = set(produced)
         for node in self.nodes:
             if read_names(node) & waiting:
                 raise FileFormatError(f"the ONNX node {name_of(node)[:60]!a} reads what is computed after it")
@@ -79,9 +79,9 @@ class Graph:
         model = read_model(path)
         if not model.graph.node:
             raise FileFormatError(f"{path} is no ONNX model, or its graph is empty")
-        own = [f.name for f in model.functions if f.domain in DOMAINS]
-        if own:
-            raise FileFormatError(f"{path} defines the standard operator {own[0][:60]!a} itself")
+        redefined = [f.name for f in model.functions if f.domain in DOMAINS]
+        if redefined:
+            raise FileFormatError(f"{path} defines the standard operator {redefined[0][:60]!a} itself")
         hidden = [f.name for f in model.functions if any(node.op_type in RECURRENT for node in f.node)]
         if hidden:
             how = "write it out with onnx.inliner.inline_local_functions"
@@ -143,7 +143,7 @@ class Graph:
     def sizes(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """Return the declared shape of a value, with the default's entries where a size is not declared."""
         dims = self.shape(name)
-        return tuple(d or own for d, own in zip(dims, default)) if len(dims) >= len(default) else default
+        return tuple(d or size for d, size in zip(dims, default)) if len(dims) >= len(default) else default
 
     def source(self, name: str, operators: Sequence[str]) -> tuple[str, list[Any]]:
         """Walk back along first inputs through some operators; return where that ends, and the nodes on the way."""
@@ -177,11 +177,11 @@ class Graph:
             with np.errstate(all="ignore"):
                 for operator in operators:
                     node = operator.onnx_node
-                    given = [results[name] for name in node.input]
-                    entries = entries_of(node, given, attributes(node))
+                    arguments = [results[name] for name in node.input]
+                    entries = entries_of(node, arguments, attributes(node))
                     if entries > UNFOLDED:
                         raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} has {entries} entries")
-                    results.update(zip(node.output, operator.run(*given)))
+                    results.update(zip(node.output, operator.run(*arguments)))
             return [np.asarray(results[name]) for name in outputs]
         except StabilityError:
             raise
@@ -201,14 +201,14 @@ class Graph:
                 raise UnsupportedError(f"the operator {node.op_type} is not run beside a system")
             nodes.insert(0, node)
             wanted.update(name for name in node.input if name and name not in feeds)
-        wide = any(value.dtype == np.float64 for value in feeds.values())
-        nodes = list(map(in_double, nodes)) if wide else nodes
+        double = any(value.dtype == np.float64 for value in feeds.values())
+        nodes = list(map(in_double, nodes)) if double else nodes
         for name in wanted - {name for node in nodes for name in node.output}:
             constant = self.constant(name)
             if constant is None:
                 raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
             constants[name] = np.asarray(constant, order="C")  # which leaves a number without axes one
-            if wide and constant.dtype == np.float32:
+            if double and constant.dtype == np.float32:
                 constants[name] = constants[name].astype(np.float64)
         return self._operators(nodes, {**feeds, **constants}, outputs), constants
 
@@ -220,8 +220,8 @@ class Graph:
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
             for name, value in values.items()
         ]
-        ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
-        graph = helper.make_graph(nodes, self.proto.name, inputs, ends)
+        output_infos = [helper.make_empty_tensor_value_info(name) for name in outputs]
+        graph = helper.make_graph(nodes, self.proto.name, inputs, output_infos)
         return list(evaluator(helper.make_model(graph, opset_imports=self.opsets or None)).rt_nodes_)
 
 
@@ -268,8 +268,8 @@ def read_names(node: Any) -> set[str]:
     for attribute in node.attribute:
         for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             read = {value.name for value in inner.output}.union(*map(read_names, inner.node))
-            own = {value.name for value in (*inner.input, *inner.initializer)}
-            names |= read - own - {name for part in inner.node for name in part.output}
+            inner_names = {value.name for value in (*inner.input, *inner.initializer)}
+            names |= read - inner_names - {name for part in inner.node for name in part.output}
     return names
 
 

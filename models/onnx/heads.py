@@ -68,7 +68,7 @@ class OnnxGraph:
         Raises:
             UnsupportedError: sequences that are too large, or that the graph does not take.
         """
-        rows, found = self._batch or len(x), []
+        rows, rows_of_logits = self._batch or len(x), []
         for at in range(0, len(x), rows):
             part = x.numpy()[np.minimum(np.arange(at, at + rows), len(x) - 1)]
             part = np.ascontiguousarray(part if self._batch_first else part.swapaxes(0, 1))
@@ -78,8 +78,8 @@ class OnnxGraph:
                 self._graph.run([self._logits], {self._input: part.astype(self._dtype)})
                 self._shapes.add(part.shape)
             with np.errstate(all="ignore"):
-                found += self._evaluator.run(None, {self._input: part})  # type: ignore[arg-type]
-        return torch.from_numpy(np.concatenate(found)[: len(x)])
+                rows_of_logits += self._evaluator.run(None, {self._input: part})  # type: ignore[arg-type]
+        return torch.from_numpy(np.concatenate(rows_of_logits)[: len(x)])
 
     def check(self, subject: Classifier, x: Tensor) -> None:
         """Compare a classifier with the graph on sequences of a length that was not compared before.
@@ -103,12 +103,12 @@ def _in_float64(graph: Graph, logits: str, source: str) -> Any:
     nodes = [in_double(node) for node in graph.nodes if not needed.isdisjoint(node.output)]
     held = [tensor for name, tensor in graph.initializers.items() if name in needed]
     read, written = ([helper.make_empty_tensor_value_info(name)] for name in (source, logits))
-    made = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
-    for tensor in tensors_of(made):
+    graph_copy = helper.make_graph(nodes, "logits", read, written, held)  # copies of all of them
+    for tensor in tensors_of(graph_copy):
         if tensor.data_type in floats:
             values = numpy_helper.to_array(tensor).astype(np.float64)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    return helper.make_model(made, opset_imports=graph.opsets)
+    return helper.make_model(graph_copy, opset_imports=graph.opsets)
 
 
 def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetwork:
@@ -131,10 +131,10 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
         DisagreementError: the graph and the network read from it differ.
     """
     logits, read, weight, bias = _linear_head(graph)
-    given = _inputs(graph)
-    if len(given) != 1:
-        raise UnsupportedError(f"the graph has {len(given)} inputs, a network of sequences has one")
-    for node, source in zip(nodes, [given[0].name, *(node.output[0] for node in nodes[:-1])]):
+    inputs = _inputs(graph)
+    if len(inputs) != 1:
+        raise UnsupportedError(f"the graph has {len(inputs)} inputs, expected one, the sequence")
+    for node, source in zip(nodes, [inputs[0].name, *(node.output[0] for node in nodes[:-1])]):
         _refuse_start(graph, node)
         _refuse_unread(graph, node.input[0], [source], _FORMS, f"before the node {name_of(node)}")
     outputs = [name for name in nodes[-1].output[:2] if name]
@@ -144,14 +144,14 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     for batch_first in (layout, not layout):
         run = OnnxGraph(graph, logits, batch_first, dtype)
         for reduction in REDUCTIONS:
-            found = Classifier(subject, weight, bias, reduction)
+            network = Classifier(subject, weight, bias, reduction)
             try:
-                agrees_far(run, found, (run.steps,) if run.steps else LENGTHS)
+                agrees_far(run, network, (run.steps,) if run.steps else LENGTHS)
             except StabilityError as error:
                 errors.append(error)
             else:
                 single = torch.float32 if dtype == np.float32 else torch.float64
-                return ClassifierNetwork(found, single, run).eval()
+                return ClassifierNetwork(network, single, run).eval()
     errors.sort(key=lambda error: " answers " in str(error))  # such a one says only that the axes are the others
     raise errors[0]
 
@@ -167,8 +167,8 @@ def _refuse_unread(graph: Graph, name: str, sources: Sequence[str], operators: S
     end, walked = graph.source(name, operators)
     if end not in sources:
         node = graph.producers.get(end)
-        found = "another input" if node is None else f"{name_of(node)} ({node.op_type})"
-        raise UnsupportedError(f"{where} stands {found}: only changes of axes, the last step or the mean are read")
+        description = "another input" if node is None else f"{name_of(node)} ({node.op_type})"
+        raise UnsupportedError(f"{where} stands {description}: only axis changes, last step or mean are read")
     for node in walked:
         refuse_rounding(graph, node, where)
         if node.op_type == "Slice" and not _is_whole_or_last(graph, node):
@@ -185,11 +185,11 @@ def values_read(graph: Graph, name: str) -> set[str]:
 
 def _is_whole_or_last(graph: Graph, node: Any) -> bool:
     """Return True if a ``Slice`` takes, of each of its axes, all entries or the last."""
-    options, given = attributes(node), [graph.constant(name) if name else None for name in node.input[1:]]
-    starts, ends = given[:2] if len(given) > 1 else (options.get("starts"), options.get("ends"))
-    if starts is None or ends is None or (len(node.input) > 4 and node.input[4] and given[3] is None):
+    options, operands = attributes(node), [graph.constant(name) if name else None for name in node.input[1:]]
+    starts, ends = operands[:2] if len(operands) > 1 else (options.get("starts"), options.get("ends"))
+    if starts is None or ends is None or (len(node.input) > 4 and node.input[4] and operands[3] is None):
         return False
-    steps = given[3] if len(given) > 3 and given[3] is not None else 1
+    steps = operands[3] if len(operands) > 3 and operands[3] is not None else 1
     return bool(np.isin(starts, (0, -1)).all() and np.all(np.asarray(ends) >= _END_OF_AXIS) and np.all(steps == 1))
 
 
@@ -222,9 +222,9 @@ def _refuse_start(graph: Graph, node: Any) -> None:
         UnsupportedError: one of these.
     """
     if attributes(node).get("direction", "forward") != "forward":
-        raise UnsupportedError(f"the node {name_of(node)} does not run forwards: what its head reads is not followed")
+        raise UnsupportedError(f"the node {name_of(node)} must run forward for a known head")
     if len(node.input) > 4 and node.input[4]:
-        raise UnsupportedError(f"the node {name_of(node)} is told the lengths of its sequences, at which it stops")
+        raise UnsupportedError(f"the node {name_of(node)} reads sequence lengths: export the network without them")
     inputs = {value.name for value in _inputs(graph)}
     for start in filter(None, list(node.input[5:7])):
         value = graph.constant(start)

@@ -85,26 +85,26 @@ def step_subject(graph: Graph, named: str | None) -> System | None:
     outputs = [value.name for value in graph.proto.output]
     shapes = {name: graph.shape(name) or [0] for name in (*inputs, *outputs)}
     sizes = {name: shape[-1] if max(shape[:-1], default=1) <= 1 else None for name, shape in shapes.items()}
-    ends = [name for name in outputs if sizes[name] and sizes[name] in [sizes[other] for other in inputs]]
-    if not ends or not 1 < len(inputs) <= STEP_INPUTS or len(graph.nodes) > LOOP_NODES:
+    candidates = [name for name in outputs if sizes[name] and sizes[name] in [sizes[other] for other in inputs]]
+    if not candidates or not 1 < len(inputs) <= STEP_INPUTS or len(graph.nodes) > LOOP_NODES:
         return None
-    choices = [list(zip(states, ends)) for states in permutations(inputs, len(ends))]
+    choices = [list(zip(states, candidates)) for states in permutations(inputs, len(candidates))]
     choices = [pairs for pairs in choices if all(sizes[state] == sizes[end] for state, end in pairs)]
     if named is not None:
         choices = [[(state, end) for state, _, end in (pair.partition("=") for pair in named.split(","))]]
-    found, errors = [], []
+    readings, errors = [], []
     for pairs in choices:
         entries = [name for name in inputs if name not in dict(pairs)]
         try:
-            found.append(_checked(Body(graph), "the graph of one step", pairs, entries))
+            readings.append(_checked(Body(graph), "the graph of one step", pairs, entries))
         except StabilityError as error:
             errors.append(error)
-    if errors and not found:
+    if errors and not readings:
         raise errors[0]
-    kept = found if len(choices) == 1 else [read for read in found if isinstance(read, GatedCell)]
-    if len(kept) != 1:
-        raise ConfigurationError(f"{_STEP}: name them, as in FILE#{inputs[-1]}={ends[-1]}")
-    return kept[0]
+    selected = readings if len(choices) == 1 else [read for read in readings if isinstance(read, GatedCell)]
+    if len(selected) != 1:
+        raise ConfigurationError(f"{_STEP}: name them, as in FILE#{inputs[-1]}={candidates[-1]}")
+    return selected[0]
 
 
 def _checked(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[str]) -> System:
@@ -134,7 +134,7 @@ def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[st
     for state, result in pairs:
         value = body.read(result)
         if not isinstance(value, Affine) or value.size != body.sizes[state]:
-            raise UnsupportedError(f"the next value of {state} has another size than itself")
+            raise UnsupportedError(f"the state {state} and its next value differ in size")
         following.append(value)
     states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
     # the slope 0.1 in float32 is read as if it did not round; gates are told by what they multiply alone
@@ -160,7 +160,7 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
     proto: Any = options.get("body")
     scanned = int(options.get("num_scan_inputs", 0))
     if not hasattr(proto, "node") or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
-        raise FileFormatError(f"{where} has no body, or does not say what it reads")
+        raise FileFormatError(f"{where} has no body, or does not declare its inputs")
     if len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
         raise FileFormatError(f"{where}: a body of more than {LOOP_NODES} nodes or {LOOP_VALUES} inputs is not read")
     unknown = sorted(set(options) - _ATTRIBUTES)
@@ -183,20 +183,20 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
     A value has a memory if its next value depends on its past, directly or through other values. What such values read
     counts as well, and what is handed through does not.
     """
-    after = dict(zip(carried, results))
-    reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if graph.source(r, ["Identity"])[0] != s}
+    updates = dict(zip(carried, results))
+    reads = {s: _reads(graph, r) & set(carried) for s, r in updates.items() if graph.source(r, ["Identity"])[0] != s}
     reach = {s: closure(reads[s], lambda name: reads.get(name, ())) for s in reads}
-    kept: set[str] = set()
+    state_names: set[str] = set()
     for state, seen in reach.items():
         if state in seen:
-            kept |= {state, *seen}
-    return [(s, r) for s, r in after.items() if s in kept and s in reads]
+            state_names |= {state, *seen}
+    return [(s, r) for s, r in updates.items() if s in state_names and s in reads]
 
 
 def _reads(graph: Graph, result: str) -> set[str]:
     """Return every name that a value is computed from, inner graphs included."""
-    made = graph.producers
-    return closure([result], lambda name: read_names(made[name]) if name in made else ())
+    producers = graph.producers
+    return closure([result], lambda name: read_names(producers[name]) if name in producers else ())
 
 
 def _gathered(graph: Graph, names: list[str]) -> list[str]:
@@ -204,13 +204,13 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
 
     A value gathered by a carried value as well is feedback, no input. ``names``: counter, condition, carried values.
     """
-    found, counter, carried = [], set(names[:1]), set(names[2:])
+    gathered, counter, carried = [], set(names[:1]), set(names[2:])
     for node in graph.nodes:
         if node.op_type == "Gather" and node.domain in DOMAINS and len(node.input) == 2 and node.output:
             read = _reads(graph, node.output[0])
             if graph.producers.get(node.input[0]) is None and read & counter and not read & carried:
-                found.append(node.output[0])
-    return found
+                gathered.append(node.output[0])
+    return gathered
 
 
 def size_of(graph: Graph, name: str) -> int | None:
@@ -234,13 +234,13 @@ def size_of(graph: Graph, name: str) -> int | None:
 def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
     """Return a run of the body by onnx's reference evaluator, one sample and one step at a time."""
     names, results = [*(state for state, _ in pairs), *body.inputs], [result for _, result in pairs]
-    ends = np.cumsum([body.sizes[name] for name in names])[:-1]
+    offsets = np.cumsum([body.sizes[name] for name in names])[:-1]
 
     def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
         rows = []
         for sample, state in enumerate(start[0]):
             for step in x:
-                parts = np.split(np.concatenate([state, step[sample]]), ends)
+                parts = np.split(np.concatenate([state, step[sample]]), offsets)
                 feeds = {name: body.shaped(name, part) for name, part in zip(names, parts)}
                 state = np.concatenate([value.ravel() for value in body.graph.run(results, feeds)])
             rows.append(state)

@@ -63,33 +63,33 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
         raise
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
         reason = f"{type(error).__name__}: {str(error)[:120]}"  # attributes of other types, inputs that are not there
-        raise FileFormatError(f"{path} holds a graph that is not as ONNX has it ({reason})") from error
+        raise FileFormatError(f"{path} holds an invalid ONNX graph ({reason})") from error
 
 
 def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
-    found = [node for node in graph.nodes if _recurs(node)]
-    if len(found) > LAYERS:
-        raise FileFormatError(f"{path} has {len(found)} recurrent nodes; at most {LAYERS} are read")
-    if not found:
+    cells = [node for node in graph.nodes if _recurs(node)]
+    if len(cells) > LAYERS:
+        raise FileFormatError(f"{path} has {len(cells)} recurrent nodes; at most {LAYERS} are read")
+    if not cells:
         return _step(graph, path, part)
-    if len(found) == 1 and found[0].op_type == "If":
-        return _inside_if(graph, found[0], path, part)
-    names = {name_of(node): node for node in found}
-    if len(names) < len(found):
-        names = {str(node.output[0]): node for node in found}
+    if len(cells) == 1 and cells[0].op_type == "If":
+        return _inside_if(graph, cells[0], path, part)
+    names = {name_of(node): node for node in cells}
+    if len(names) < len(cells):
+        names = {str(node.output[0]): node for node in cells}
     if part is not None and part not in names:
         raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {quote(names)}")
-    found = found if part is None else [names[part]]
-    nodes = [node for node in found if node.op_type in _ORDER]
-    if len(found) > 1 and (len(nodes) < len(found) or not _is_chain(graph, nodes)):
+    cells = cells if part is None else [names[part]]
+    nodes = [node for node in cells if node.op_type in _ORDER]
+    if len(cells) > 1 and (len(nodes) < len(cells) or not _is_chain(graph, nodes)):
         raise ConfigurationError(
             f"{path} has {len(names)} recurrent nodes that form no chain: name one of {quote(names)}, as in FILE#NAME"
         )
-    if found[0].op_type == "If":
-        subject = _inside_if(graph, found[0], path, None)[0]
+    if cells[0].op_type == "If":
+        subject = _inside_if(graph, cells[0], path, None)[0]
     else:
-        subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, found[0])
-    info = {"part": ", ".join(map(name_of, found)), "nodes": found[0].op_type if len(found) == 1 else "chain"}
+        subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, cells[0])
+    info = {"part": ", ".join(map(name_of, cells)), "nodes": cells[0].op_type if len(cells) == 1 else "chain"}
     if part is not None:
         return subject_as_part(subject, part, "onnx_graph"), info
     _refuse_changed_states(graph, nodes)
@@ -122,19 +122,19 @@ def _inside_if(graph: Graph, node: Any, path: str, part: str | None) -> tuple[Su
     """
     branches, condition = attributes(node), graph.constant(node.input[0])
     keys = ["then_branch", "else_branch"] if condition is None else [f"{'then' if condition else 'else'}_branch"]
-    chosen = [Graph(branches[key], graph) for key in keys]
-    found = [_part(inner, path, part) for inner in chosen if any(map(_recurs, inner.nodes))]
-    inside = [(inner, cell) for inner in chosen for cell in inner.nodes if cell.op_type in _ORDER and part is None]
+    subgraphs = [Graph(branches[key], graph) for key in keys]
+    readings = [_part(inner, path, part) for inner in subgraphs if any(map(_recurs, inner.nodes))]
+    inside = [(inner, cell) for inner in subgraphs for cell in inner.nodes if cell.op_type in _ORDER and part is None]
     states = {name for inner, cell in inside for start in cell.input[5:7] for name in _from_outside(inner, start)}
     for output in (value.name for value in graph.proto.output):
         direct = graph.source(output, ["Identity"])[0] in node.output or not _read(graph, output) & {*node.output}
         for state in states:
             if state in graph.producers or (not direct and _fits(graph.shape(output), graph.shape(state))):
                 _refuse_state(state, [cell for _, cell in inside])
-    bare = [encode(subject) | {"part": None} for subject, _ in found]
-    if len(found) < len(chosen) or any(other != bare[0] for other in bare):
+    bare = [encode(subject) | {"part": None} for subject, _ in readings]
+    if len(readings) < len(subgraphs) or any(other != bare[0] for other in bare):
         raise UnsupportedError(f"{path} holds an If whose branches recur differently: export one of them by itself")
-    return found[0][0], {**found[0][1], "network": "what stands around an If is not read"}
+    return readings[0][0], {**readings[0][1], "network": "what stands around an If is not read"}
 
 
 def _refuse_changed_states(graph: Graph, nodes: list[Any]) -> None:
@@ -160,15 +160,15 @@ def _refuse_changed_states(graph: Graph, nodes: list[Any]) -> None:
             last |= {node.output[0]: numbers[:, None] if first else numbers[None]} if k == 0 else {}
             starts.append((start, numbers, outside))
     last.pop("", None)
-    made = {name for node in nodes for name in node.output if name}
-    outputs = [value.name for value in graph.proto.output if made & _read(graph, value.name)]
+    produced = {name for node in nodes for name in node.output if name}
+    outputs = [value.name for value in graph.proto.output if produced & _read(graph, value.name)]
     values = {name: value for name in outputs for value in _computed(graph, [name], last)}
     for state in set().union(*(outside for *_, outside in starts)):
         names, wanted = zip(*((start, numbers) for start, numbers, outside in starts if state in outside))
         shape = graph.shape(state)
         shapes = (values[name].shape if name in values else graph.shape(name) or shape for name in outputs)
         back = (_computed(graph, names, {state: value}) for value in values.values() if _fits(value.shape, shape))
-        same = any(got and all(map(np.array_equal, got, wanted)) for got in back)
+        same = any(results and all(map(np.array_equal, results, wanted)) for results in back)
         if not same and any(_fits(each, shape) for each in shapes):
             _refuse_state(state, nodes)
 
@@ -255,9 +255,9 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
         if not attributes(before).get("layout"):
             values = values.transpose(0, 2, 1, 3)
         feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}
-        (got,) = graph.run([node.input[0]], feeds)
-        if not np.array_equal(got, expected):
-            raise DisagreementError(f"{where} the outputs are changed, so the nodes form no plain stack")
+        (result,) = graph.run([node.input[0]], feeds)
+        if not np.array_equal(result, expected):
+            raise DisagreementError(f"{where} the outputs are changed between the nodes, so they form no stack")
 
 
 def _cells(graph: Graph, node: Any) -> list[Subject]:
@@ -313,16 +313,16 @@ def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: lis
 
     lstm = node.op_type == "LSTM"
     names = ["X", "W", "R", "B", "", "h"] + ["c"] * lstm
-    kept = {k: v for k, v in options.items() if k in _OWN[node.op_type]}
-    kept |= {"activations": [phi]} if node.op_type == "RNN" else {}
-    made = helper.make_node(node.op_type, names, [f"Y{k}" for k in range(2 + lstm)], **kept)
-    alone = Graph(helper.make_graph([made], node.op_type, [], []), None, graph.opsets)
-    given = dict(zip("WRB", (np.asarray(w, dtype=np.float64)[None] for w in weights)))
+    settings = {k: v for k, v in options.items() if k in _OWN[node.op_type]}
+    settings |= {"activations": [phi]} if node.op_type == "RNN" else {}
+    copy = helper.make_node(node.op_type, names, [f"Y{k}" for k in range(2 + lstm)], **settings)
+    alone = Graph(helper.make_graph([copy], node.op_type, [], []), None, graph.opsets)
+    tensors = dict(zip("WRB", (np.asarray(w, dtype=np.float64)[None] for w in weights)))
 
     def run(x: np.ndarray, states: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         start = np.split(states[0], 2, axis=-1) if lstm else [states[0]]
-        feeds = {"X": x, **given, **{name: s[None] for name, s in zip("hc", start)}}
-        outputs, *last = alone.run(list(made.output), feeds)
+        feeds = {"X": x, **tensors, **{name: s[None] for name, s in zip("hc", start)}}
+        outputs, *last = alone.run(list(copy.output), feeds)
         return outputs[:, 0], [np.concatenate([s[0] for s in last], axis=-1)]
 
     return run
@@ -331,10 +331,10 @@ def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: lis
 def _activations(node: Any, options: Mapping[str, Any], place: tuple[int, int], where: str) -> list[str]:
     """Return the activations of one direction; ``place``: its index, and the number of directions."""
     k, directions = place
-    given, usual = [str(a).lower() for a in options.get("activations", [])], _USUAL[node.op_type]
-    if given and len(given) != len(usual) * directions:
-        raise FileFormatError(f"{where} has {len(given)} activations, {len(usual)} a direction are needed")
-    own = given[k * len(usual) : (k + 1) * len(usual)] or usual
-    if own != usual and not (node.op_type == "RNN" and own[0] in ("relu", "sigmoid")):
-        raise UnsupportedError(f"{where} has the activations {quote(own)}, for which there is no criterion")
-    return own
+    listed, usual = [str(a).lower() for a in options.get("activations", [])], _USUAL[node.op_type]
+    if listed and len(listed) != len(usual) * directions:
+        raise FileFormatError(f"{where} has {len(listed)} activations, {len(usual)} a direction are needed")
+    names = listed[k * len(usual) : (k + 1) * len(usual)] or usual
+    if names != usual and not (node.op_type == "RNN" and names[0] in ("relu", "sigmoid")):
+        raise UnsupportedError(f"{where} has the activations {quote(names)}, for which there is no criterion")
+    return names

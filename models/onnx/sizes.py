@@ -34,28 +34,28 @@ def entries_of(node: Any, values: Sequence[np.ndarray | None], options: Mapping[
     Returns:
         An upper bound; where the inputs do not fit together, and the evaluation will say so, zero.
     """
-    given = [v for v in values if v is not None]
+    present = [v for v in values if v is not None]
     op = node.op_type
     try:
         if op in ("ConstantOfShape", "Expand"):
-            wanted = [int(d) for d in np.asarray(given[-1]).reshape(-1)[:65]]
-            return abs(math.prod(wanted)) * (given[0].size if op == "Expand" else 1)
+            wanted = [int(d) for d in np.asarray(present[-1]).reshape(-1)[:65]]
+            return abs(math.prod(wanted)) * (present[0].size if op == "Expand" else 1)
         if op in _BROADCAST:
-            return math.prod(np.broadcast_shapes(*(v.shape for v in given)))
+            return math.prod(np.broadcast_shapes(*(v.shape for v in present)))
         if op == "Concat":
-            return sum(v.size for v in given)
+            return sum(v.size for v in present)
         if op == "Gather":
             axis = int(options.get("axis", 0))
-            return given[0].size // max(1, given[0].shape[axis]) * given[1].size
+            return present[0].size // max(1, present[0].shape[axis]) * present[1].size
         if op == "MatMul":
-            batch = math.prod(np.broadcast_shapes(given[0].shape[:-2], given[1].shape[:-2]))
-            return batch * math.prod(given[0].shape[-2:-1]) * (given[1].shape[-1] if given[1].ndim > 1 else 1)
+            batch = math.prod(np.broadcast_shapes(present[0].shape[:-2], present[1].shape[:-2]))
+            return batch * math.prod(present[0].shape[-2:-1]) * (present[1].shape[-1] if present[1].ndim > 1 else 1)
         if op == "Gemm":
-            return math.prod(np.broadcast_shapes(given[0].shape)) * max(given[1].shape)
+            return math.prod(np.broadcast_shapes(present[0].shape)) * max(present[1].shape)
         if op in _CELLS:
-            return 4 * given[0].shape[0] * given[0].shape[1] * given[2].shape[-1]
+            return 4 * present[0].shape[0] * present[0].shape[1] * present[2].shape[-1]
         if op == "Split" and int(options.get("num_outputs", 0)) > len(node.output):
             return UNFOLDED + 1
     except (ValueError, TypeError, IndexError, OverflowError):
         return 0
-    return given[0].size if given else 0
+    return present[0].size if present else 0

@@ -53,10 +53,10 @@ def check_message(raw: bytes, message: Any, path: Path) -> None:
                 if length > end - at:
                     raise ValueError("a field goes beyond it")
                 packed += length * numbers.get(number, 0)
-                below = inner.get(number)
-                if below is not None:
-                    nodes += below.name == "NodeProto"
-                    stack.append((at, at + length, below, depth + (below.name == "GraphProto")))
+                count = inner.get(number)
+                if count is not None:
+                    nodes += count.name == "NodeProto"
+                    stack.append((at, at + length, count, depth + (count.name == "GraphProto")))
                 at += length
             if fields > GRAPH_FIELDS or nodes > GRAPH_NODES or packed > GRAPH_PACKED:
                 raise FileFormatError(f"{path} has more than {GRAPH_NODES} nodes, or too many fields or integers")

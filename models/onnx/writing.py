@@ -76,14 +76,14 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     held = [numpy_helper.from_array(np.ascontiguousarray(value.T), name) for name, value in terms.items()]
     held.append(numpy_helper.from_array(np.array(subject.b), "b"))
     kind, more = _NODES[subject.activation]
-    ends = ["lowest", "highest"] if kind == "Clip" else []
-    held += [numpy_helper.from_array(np.array(end), name) for name, end in zip(ends, (-1.0, 1.0))]
+    clip_bounds = ["lowest", "highest"] if kind == "Clip" else []
+    held += [numpy_helper.from_array(np.array(end), name) for name, end in zip(clip_bounds, (-1.0, 1.0))]
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["h", "C"], ["Ch"]),
             helper.make_node("MatMul", ["x_t", "E"], ["Ex"]),
             helper.make_node("Sum", ["Ch", "Ex", "b"], ["z"]),
-            helper.make_node(kind, ["z", *ends], ["w"], **more),
+            helper.make_node(kind, ["z", *clip_bounds], ["w"], **more),
             helper.make_node("MatMul", ["h", "A"], ["Ah"]),
             helper.make_node("MatMul", ["w", "B"], ["Bw"]),
             helper.make_node("MatMul", ["x_t", "F"], ["Fx"]),
@@ -103,8 +103,8 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
         outer = [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(bias, "bias")]
         nodes.append(helper.make_node("Gemm", ["last", "weight", "bias"], ["answer"], transB=1))
         outputs.insert(0, helper.make_tensor_value_info("answer", double, ["batch", len(weight)]))
-    given = [("x", ["time", "batch", p]), ("h0", ["batch", n])]
-    inputs = [helper.make_tensor_value_info(name, double, shape) for name, shape in given]
+    inputs_info = [("x", ["time", "batch", p]), ("h0", ["batch", n])]
+    inputs = [helper.make_tensor_value_info(name, double, shape) for name, shape in inputs_info]
     graph = helper.make_graph(nodes, type(model).__name__, inputs, outputs, initializer=outer)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="stability")
     made.ir_version = 8

@@ -74,6 +74,6 @@ def sloped_gain(
     P = root @ root.mT + room * torch.diag(size.square())
     P = 0.5 * (P + P.mT)
     g = gain * torch.linalg.eigvalsh(P)[0].clamp(min=torch.finfo(P.dtype).tiny).sqrt()
-    left = (2.0 / slope) * second / size[:, None]
-    W = rate * (left @ N[:, :n]) @ root.mT
-    return SlopedGain(W, g * (left @ N[:, n:]), P, 0.5 * size.square(), g)
+    left_part = (2.0 / slope) * second / size[:, None]
+    W = rate * (left_part @ N[:, :n]) @ root.mT
+    return SlopedGain(W, g * (left_part @ N[:, n:]), P, 0.5 * size.square(), g)

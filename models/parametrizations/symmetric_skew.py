@@ -122,8 +122,8 @@ def skew_bounds(
     """
     bounds = published_proposition1_bounds if published else proposition1_bounds
     finite = {name: part for name, part in parts.items() if torch.isfinite(part[0]).all()}
-    found = {name: (bounds(*part[:3]), part[3]) for name, part in finite.items()}
-    return {name: (factor * low, factor * high) for name, ((low, high), factor) in found.items()}
+    blocks = {name: (bounds(*part[:3]), part[3]) for name, part in finite.items()}
+    return {name: (factor * low, factor * high) for name, ((low, high), factor) in blocks.items()}
 
 
 class SymmetricSkew(nn.Module):
@@ -176,7 +176,7 @@ class SymmetricSkew(nn.Module):
         if not self.project and not self.in_manifold(S):
             kind = "skew-symmetric matrix minus gamma I" if self.beta == 1.0 else "symmetric matrix"
             raise ConfigurationError(
-                f"with beta = {self.beta:g} only a {kind} can be represented, and the given matrix is none; "
+                f"with beta = {self.beta:g} only a {kind} can be represented, which the given matrix is not: "
                 "use 0 < beta < 1, or project=True for the nearest one"
             )
         symmetric, skew = self._parts(S)

@@ -89,7 +89,7 @@ def unitary_vectors(W: Tensor, count: int | None = None) -> tuple[Tensor, Tensor
     if unitary and rest > 100 * n * eps:
         raise UnsupportedError(
             f"this unitary matrix is no product of {count} reflections and phases that Algorithm 2 finds "
-            f"({rest:.2g} is left over): use {n - 1} reflections, which reach every unitary matrix"
+            f"(residual {rest:.2g}): use {n - 1} reflections, which reach every unitary matrix"
         )
     return U.to(W.dtype), torch.angle(diagonal).to(W.real.dtype)
 

@@ -54,7 +54,7 @@ def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
         rest = float((R - torch.eye(n, dtype=R.dtype, device=R.device)).abs().max())
         if rest > 100 * n * torch.finfo(W.dtype).eps:
             raise UnsupportedError(
-                f"this orthogonal matrix is no product of {m} reflections (what is left over is {rest:.2g} "
+                f"this orthogonal matrix is no product of {m} reflections (its distance is {rest:.2g} "
                 f"from the identity): use reflections={n}, which reach every orthogonal matrix"
             )
     return U.to(W.dtype)

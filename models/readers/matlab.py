@@ -34,12 +34,12 @@ def read_mat(path: Path) -> dict[str, np.ndarray]:
         shapes = {name: shape for name, shape, _ in io.whosmat(path)}
         if sum(map(math.prod, shapes.values())) > NUMBERS:
             raise FileFormatError(f"{path} claims more than {NUMBERS} numbers")
-        found = io.loadmat(path)
-    arrays = {k: v.toarray() if hasattr(v, "toarray") else v for k, v in found.items() if k in shapes}
-    odd = next((name for name, value in arrays.items() if value.dtype.kind not in "biufcU"), None)
-    if odd is not None:
-        how = f"save('FILE.mat', '-struct', {odd[:60]!a}) writes the fields of a structure as arrays"
-        raise FileFormatError(f"{path}: {odd[:60]!a} is a structure or a cell; arrays of numbers are read ({how})")
+        content = io.loadmat(path)
+    arrays = {k: v.toarray() if hasattr(v, "toarray") else v for k, v in content.items() if k in shapes}
+    invalid = next((name for name, value in arrays.items() if value.dtype.kind not in "biufcU"), None)
+    if invalid is not None:
+        how = f"save('FILE.mat', '-struct', {invalid[:60]!a}) writes the fields of a structure as arrays"
+        raise FileFormatError(f"{path}: {invalid[:60]!a} is a structure or a cell, not an array ({how})")
     if "Ts" in arrays:  # MATLAB's sample time, zero for a system in continuous time
         arrays["dt"] = np.where(arrays["Ts"] == 0, np.nan, arrays.pop("Ts"))
     return {k: v.reshape(-1) if (k in _VECTORS or "bias_" in k) and 1 in v.shape else v for k, v in arrays.items()}

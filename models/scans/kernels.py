@@ -59,8 +59,8 @@ def adjoint_of(lam: Tensor, grad: Tensor, x: Tensor, initial: Tensor | None, rev
         first, last = (time.start, min(time.stop, length - 1)) if reverse else (max(time.start, 1), time.stop)
         if first < last:
             shift = 1 if reverse else -1
-            own = block[:, first - time.start : last - time.start]
-            total += _slab_sum(own, x[row, first + shift : last + shift])
+            segment = block[:, first - time.start : last - time.start]
+            total += _slab_sum(segment, x[row, first + shift : last + shift])
     if initial is not None:
         total += (g[:, -1 if reverse else 0] * initial.conj()).sum(0)
     return g, total
@@ -131,17 +131,17 @@ def _carries(lam: Tensor, b: Tensor, start: Tensor, reverse: bool) -> Tensor:
     m, chunks, steps, n = b.shape
     constant = lam.dim() == 1
     keep = slice(1, chunks) if reverse else slice(0, chunks - 1)
-    ends = b.new_zeros(m, chunks - 1, n)
-    decay = None if constant else torch.ones_like(ends)
+    final_states = b.new_zeros(m, chunks - 1, n)
+    decay = None if constant else torch.ones_like(final_states)
     factors = lam if constant else lam[:, keep]
     for factor, drive in zip(_slices(factors, 2, reverse, constant), _slices(b[:, keep], 2, reverse)):
-        torch.addcmul(drive, factor, ends, out=ends)
+        torch.addcmul(drive, factor, final_states, out=final_states)
         if decay is not None:
             decay.mul_(factor)
     starts = torch.empty((m, chunks, n), dtype=b.dtype, device=b.device)
     starts[:, -1 if reverse else 0] = start
     targets = starts[:, :-1] if reverse else starts[:, 1:]
-    _block(_power(lam, steps) if decay is None else decay, ends, targets, start, reverse)
+    _block(_power(lam, steps) if decay is None else decay, final_states, targets, start, reverse)
     return starts
 
 

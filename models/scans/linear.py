@@ -139,8 +139,8 @@ def from_pairs(z: Tensor, d: int) -> Tensor:
 
 def powers(lam: Tensor, count: int) -> Tensor:
     """Return ``lam ** 0, ..., lam ** (count - 1)`` along a new first axis, by doubling, in double precision."""
-    wide = lam.to(torch.promote_types(lam.dtype, torch.float64))
-    out, factor = torch.ones_like(wide).unsqueeze(0), wide
+    double = lam.to(torch.promote_types(lam.dtype, torch.float64))
+    out, factor = torch.ones_like(double).unsqueeze(0), double
     while len(out) < count:
         out = torch.cat([out, out * factor])
         factor = factor * factor
@@ -172,7 +172,7 @@ def diagonal_convolution(lam: Tensor, b: Tensor, *, dim: int = 1) -> Tensor:
     dim = _check(lam, b, dim)
     lam = _lead(lam, b.shape, dim)
     if lam.dim() > b.dim() - dim - 1:
-        raise ConfigurationError("a convolution needs factors that are constant in time")
+        raise ConfigurationError("a convolution needs coefficients that are constant in time")
     kind, length = torch.promote_types(lam.dtype, b.dtype), b.shape[dim]
     kernel = powers(lam.expand(b.shape[dim + 1 :]), length).to(kind)
     size = 1 << (2 * length - 1).bit_length()

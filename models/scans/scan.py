@@ -85,9 +85,9 @@ def _checked(operator: Any, elements: Any, dim: Any) -> tuple[Leaves, Any]:
 
 def _combined(result: Any, like: Leaves, spec: Any) -> Leaves:
     """Return the leaves of an operator's result, after a check against its arguments' structure and shapes."""
-    leaves, got = pytree.tree_flatten(result)
-    if got != spec or not all(isinstance(leaf, Tensor) for leaf in leaves):
-        raise ConfigurationError(f"the operator must return the structure it was given, {spec}, got {got}")
+    leaves, result_spec = pytree.tree_flatten(result)
+    if result_spec != spec or not all(isinstance(leaf, Tensor) for leaf in leaves):
+        raise ConfigurationError(f"the operator must return the structure of its arguments, {spec}, got {result_spec}")
     for leaf, right in zip(leaves, like):
         if leaf.shape != right.shape:
             raise DimensionError("what the operator returns", tuple(right.shape), tuple(leaf.shape))
@@ -100,13 +100,13 @@ def _scan(combine: LeafOperator, e: Leaves) -> Leaves:
     if length == 1:
         return e
     pairs = combine([x[0 : length - 1 : 2] for x in e], [x[1::2] for x in e])
-    odd = _scan(combine, pairs)  # prefixes that end at 1, 3, 5, ...
+    odd_prefixes = _scan(combine, pairs)  # prefixes that end at 1, 3, 5, ...
     if length == 2:
-        return [torch.cat([x[:1], y]) for x, y in zip(e, odd)]
+        return [torch.cat([x[:1], y]) for x, y in zip(e, odd_prefixes)]
     count = (length - 1) // 2
-    even = combine([y[:count] for y in odd], [x[2::2] for x in e])  # ... and at 2, 4, 6, ...
+    even = combine([y[:count] for y in odd_prefixes], [x[2::2] for x in e])  # ... and at 2, 4, 6, ...
     even = [torch.cat([x[:1], y]) for x, y in zip(e, even)]
-    return [_interleave(a, b) for a, b in zip(even, odd)]
+    return [_interleave(a, b) for a, b in zip(even, odd_prefixes)]
 
 
 def _interleave(even: Tensor, odd: Tensor) -> Tensor:

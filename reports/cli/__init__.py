@@ -20,7 +20,7 @@ from stability.user_code import error_text, raise_location
 from ..names import cut, printable
 from . import console
 from .console import Interrupted
-from .examples import shown
+from .help import Command, epilog
 from .input_boxes import rewritten
 from .options import flat
 
@@ -65,7 +65,7 @@ class Loaded(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         module = import_module(f".{COMMANDS[name]}", __package__)
         alone = typer.Typer(**SETTINGS)
-        alone.command(name, epilog=shown(name))(flat(getattr(module, name)))
+        alone.command(name, cls=Command, epilog=epilog(name))(flat(getattr(module, name)))
         return get_command(alone)
 
     def __iter__(self) -> Iterator[str]:
@@ -135,8 +135,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     console.ASKED[:] = asked
     as_json = "--json" in asked
     try:
-        given = rewritten(asked)
-        code = app(args=given, prog_name="stability", standalone_mode=False)
+        rewritten_arguments = rewritten(asked)
+        code = app(args=rewritten_arguments, prog_name="stability", standalone_mode=False)
     except tuple(ENDS) as error:
         return _failed(error, as_json)
     except BaseException as error:

@@ -27,7 +27,7 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
     try:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigurationError(f"{name} takes numbers with commas between them, got {text!r}") from None
+        raise ConfigurationError(f"{name} needs numbers separated by commas, got {text!r}") from None
 
 
 def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results: Results, output: Output) -> None:
@@ -56,10 +56,10 @@ def _in_unit(unit: str, subject: Subject, x: Any, bounds: Any, output: Output) -
 
 def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output, unit: str) -> None:
     name = getattr(result, "metric", "accuracy")
-    found = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
+    scores = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
     rows = [
         (number(s, 4), metric(value, name), f"{metric(low, name)} to {metric(high, name)}")
-        for s, value, low, high in zip(result.sizes, found, result.ci_low, result.ci_high)
+        for s, value, low, high in zip(result.sizes, scores, result.ci_low, result.ci_high)
     ]
     header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
     words = "" if label.split()[0] in UNITLESS else WORDS[unit]
@@ -71,11 +71,11 @@ def hessian(
     context: typer.Context,
     model: Model,
     *,
-    method: Annotated[str, choice("Method.", ("lanczos", "pyhessian", "dense"), "--method")] = "lanczos",
-    parameters: Annotated[str, choice("Parameters of the Hessian.", ("all", "recurrent"), "--parameters")] = "all",
-    batch_size: Annotated[
-        int | None, with_default("Sequences at a time: less memory, the same Hessian.", "all at once")
-    ] = None,
+    method: Annotated[
+        str, choice("Method for the eigenvalues.", ("lanczos", "pyhessian", "dense"), "--method")
+    ] = "lanczos",
+    parameters: Annotated[str, choice("Weights that are varied.", ("all", "recurrent"), "--parameters")] = "all",
+    batch_size: Annotated[int | None, with_default("Number of sequences in memory at a time.", "all")] = None,
     samples: Samples = 256,
     data: DataOptions,
     results: Results,
@@ -84,7 +84,7 @@ def hessian(
 ) -> None:
     """Measure the curvature of the training loss.
 
-    Largest and smallest eigenvalue of its Hessian, and the trace.
+    Print the largest and smallest eigenvalue of the Hessian, and its trace.
     """
     results.own(context, "hessian.json", "hessian.csv")
     from ...analysis import hessian_summary
@@ -93,8 +93,10 @@ def hessian(
     where = next(subject.model.parameters()).device
     x, y = (part[:samples].to(where) for part in subject.task.train)
     if batch_size is not None and len({subject.task.weight(row[None]) for row in y}) > 1:
-        raise ConfigurationError("--batch-size needs as many targets in every sequence: leave it out for these data")
-    output.status("Hessian-vector products ...")
+        raise ConfigurationError(
+            "--batch-size needs the same number of targets in every sequence: leave it out for these data"
+        )
+    output.status("computing eigenvalues of the Hessian ...")
     asked: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
     result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **asked)
     output.status()
@@ -116,20 +118,18 @@ def attack(
     attack: Annotated[
         str | None,
         choice(
-            "The adversary; strong: DeepFool and APGD, as in the report. By default strong, with --step-size and for "
-            "targets that are not one class a sequence pgd.",
+            "Algorithm; strong: APGD and DeepFool.",
             ("strong", "pgd", "apgd", "fgsm", "deepfool"),
             "--attack",
         ),
     ] = None,
-    norm: Annotated[str, choice("Norm of the change of the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
+    norm: Annotated[str, choice("Norm of the whole input change.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
-        str | None, with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range")
+        str | None,
+        with_default("Attack radii, separated by commas.", "0 to 0.1 times the input range", metavar="NUMBER,NUMBER"),
     ] = None,
-    steps: Annotated[int | None, no_default("Steps of the attack.")] = None,
-    step_size: Annotated[
-        float | None, with_default("pgd: length of a step.", "2.5 times the radius over the number of steps")
-    ] = None,
+    steps: Annotated[int | None, no_default("Number of steps of the attack.")] = None,
+    step_size: Annotated[float | None, with_default("Length of a pgd step.", "2.5 × radius / steps")] = None,
     unit: Unit = "raw",
     samples: Samples = 200,
     data: DataOptions,
@@ -137,9 +137,9 @@ def attack(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Measure accuracy under attacks that know the network.
+    """Measure accuracy under white-box attacks of growing radius.
 
-    Tasks without classes are measured by their own metric.
+    Tasks without classes use their own metric. The default attack is strong for classes, else pgd.
     """
     results.own(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
@@ -153,8 +153,8 @@ def attack(
     whole = subject.task.labels_sequences
     attack = attack or ("strong" if whole and step_size is None else "pgd")
     if not whole and attack not in DRIVEN:
-        said = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
-        raise ConfigurationError(said)
+        message = f"--attack {attack} needs one class for each sequence: use {' or '.join(DRIVEN)} for other targets"
+        raise ConfigurationError(message)
     radii = [e * (width(bounds) if unit == "raw" else 1.0) for e in RADII] if radii is None else radii
     model_in_unit, z, told = _in_unit(unit, subject, x, bounds, output)
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
@@ -176,16 +176,17 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str, choice("Kind of noise; parameters: on the weights.", ("white", "salt_pepper", "parameters"), "--kind")
+        str, choice("Noise on inputs, or on parameters.", ("white", "salt_pepper", "parameters"), "--kind")
     ] = "white",
     levels: Annotated[
         str | None,
         with_default(
-            "Levels, with commas between them; of noise on the weights in units of each tensor's root mean square.",
-            "0,0.1,0.2,0.3,0.4, for white noise times the inputs' range",
+            "Noise levels, separated by commas; for weights relative to the root mean square of each tensor.",
+            "0 to 0.4; white: times the input range",
+            metavar="NUMBER,NUMBER",
         ),
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Independent noises per level.")] = 5,
+    draws: Annotated[int, typer.Option(min=1, help="Number of noise samples for each level.")] = 5,
     unit: Unit = "raw",
     samples: Samples = 500,
     data: DataOptions,
@@ -195,7 +196,7 @@ def noise(
 ) -> None:
     """Measure accuracy under random noise on inputs or weights.
 
-    Tasks without classes are measured by their own metric.
+    Tasks without classes use their own metric.
     """
     results.own(context, "noise.json", "noise.csv")
     from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
@@ -205,17 +206,17 @@ def noise(
     grid = _numbers("--levels", levels)
     subject = open_with_task(model, data, compute)
     x, y, bounds = test_part(subject, samples)
-    wide = width(bounds) if kind == "white" and unit == "raw" else 1.0
-    grid = [v * wide for v in LEVELS] if grid is None else grid
+    range_width = width(bounds) if kind == "white" and unit == "raw" else 1.0
+    grid = [v * range_width for v in LEVELS] if grid is None else grid
     unit = "raw" if kind == "parameters" else unit
-    output.status(f"{len(x)} sequences at {len(grid)} levels ...")
-    told: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
+    output.status(f"measuring {len(x)} sequences at {len(grid)} noise levels ...")
+    options: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
     if kind == "parameters" and subject.task.labels_sequences:
-        result: Any = parameter_noise_sweep(subject.model, x, y, **told)
+        result: Any = parameter_noise_sweep(subject.model, x, y, **options)
     else:
         measure = noise_sweep if subject.task.labels_sequences else partial(noise_scores, task=subject.task)
-        model_in_unit, z, ends = _in_unit(unit, subject, x, bounds, output)
+        model_in_unit, z, limits = _in_unit(unit, subject, x, bounds, output)
         with unwarned():
-            result = measure(model_in_unit, z, y, kind=kind, **ends, **told)
+            result = measure(model_in_unit, z, y, kind=kind, **limits, **options)
     output.status()
     _show_sweep("noise", result, f"{kind} level", results, output, unit)

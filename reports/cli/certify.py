@@ -14,12 +14,12 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import half_life, table, time_to
-from ..stored.reasons import Known, advice, data_words, shell_name
+from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
-from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
+from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
 from .screen import screen
 
 CRITERION = (
@@ -33,78 +33,67 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W (or A, B, C), "
-            ".onnx, or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
-            "Several models or parts get one line each.",
+            help="Run directory, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx file, "
+            "package.module:factory or FILE.py:factory; MODEL#PART selects one recurrent part (docs/your-model.md).",
             metavar="MODEL...",
         ),
     ],
-    out: Annotated[
-        Path | None, no_default("File of the certificate; for several models or parts a folder.", "-o", "--out")
+    cell: Annotated[
+        str | None, no_default("Cell of a state dict: rnn_tanh, rnn_relu, lstm, gru.", autocompletion=lambda: CELLS)
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let -o replace any file that the command does not read.")
-    ] = False,
-    criterion: Annotated[str, choice("Criterion; auto: all in turn.", CRITERION, "--criterion")] = "auto",
-    solver: Annotated[str, choice("Solver of multipliers.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
-    rate: Annotated[str, typer.Option(help="best, any (existence, the fastest), or a number.")] = "best",
-    tol: Annotated[
-        float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
-    ] = None,
-    time_limit: Annotated[float | None, no_default("Time limit of the searches in seconds.")] = None,
-    refute: Annotated[bool, typer.Option(help="Search for a counterexample where no proof is found.")] = True,
-    criteria: Annotated[
-        str,
-        choice(
-            "needed: criteria that a proved one contains are evaluated for their margins; all: each searches for its "
-            "own best rate.",
-            ("needed", "all"),
-            "--criteria",
-        ),
-    ] = "needed",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Certify the differential equation behind the layer.")
+        bool, typer.Option("--continuous", help="Differential equation behind the layer, in place of its steps.")
     ] = False,
-    cell: Annotated[str | None, choice("Kind of cell in a state dict.", CELLS, "--cell", show_default=False)] = None,
     input_box: Annotated[
         tuple[float, float] | None,
-        no_default(
-            "Claims about inputs in a box: LOW HIGH (or LOW,HIGH); data, the range of the data; or a file with low and "
-            "high of each input.",
-            metavar="LOW HIGH",
-        ),
+        no_default("Box of the inputs: LOW HIGH, data (range of the data) or a file.", metavar="LOW HIGH"),
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
-    cross_check: Annotated[
-        bool,
+    rate: Annotated[str, typer.Option(help="Contraction rate: best, any or a number.", metavar="RATE")] = "best",
+    time_limit: Annotated[
+        float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
+    ] = None,
+    tol: Annotated[float | None, with_default("Tolerance of the best rate.", "by size")] = None,
+    criterion: Annotated[
+        str,
         typer.Option(
-            "--cross-check",
-            help="Also pose small gain and circle criterion as semidefinite programs (cvxpy; up to 64 states, 20 s); "
-            "the verdict does not depend on the solvers.",
+            help=f"Criterion: {', '.join(CRITERION)} (docs/criteria.md).", autocompletion=lambda: list(CRITERION)
         ),
+    ] = "auto",
+    criteria: Annotated[
+        str, choice("Criteria that search for their own rate.", ("needed", "all"), "--criteria")
+    ] = "needed",
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="Solver for multipliers: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]
+        ),
+    ] = "auto",
+    refute: Annotated[bool, typer.Option(help="Search for a counterexample if no proof is found.")] = True,
+    cross_check: Annotated[
+        bool, typer.Option("--cross-check", help="Second opinion of a semidefinite solver.")
     ] = False,
     gain_margin: Annotated[
-        bool, typer.Option("--gain-margin", help="Factor by which all slopes may grow: certified, destabilizing.")
+        bool, typer.Option("--gain-margin", help="Certified and destabilizing factor of all slopes.")
     ] = False,
     recovery: Annotated[
-        tuple[float, float],
-        typer.Option(
-            help="Report the number of steps (a time, of a flow) after which a state disturbance of norm SIZE is "
-            "proved to be below TOL.",
-            metavar="SIZE TOL",
-        ),
+        tuple[float, float], typer.Option(help="Initial and final norm of a disturbance.", metavar="SIZE TOL")
     ] = (1.0, 1e-3),
     seed: Seed = 0,
+    out: Annotated[Path | None, no_default("Certificate file; a folder for several models.", "-o", "--out")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Permission for -o to replace a file that is no certificate.")
+    ] = False,
     *,
     gate: Gate,
     data: DataOptions,
     output: Output,
 ) -> None:
-    """Prove or refute that a network is stable for every input.
+    """Prove or refute that a network is stable under every input.
 
-    Exit code 0 certified, 3 refuted, 1 inconclusive, 2 bad input; 1 also where --rate is not reached: the proof of the
-    best rate is kept. Several models, --require or --min-rate print one line for each model (with --json one object),
-    and the exit code is the worst.
+    Print the verdict, a proved rate and a margin for each criterion. Exit code: 0 certified, 1 inconclusive or slower
+    than --rate, 2 bad input, 3 refuted. Several models, --require or --min-rate print one line each, and the exit code
+    is the worst (docs/gate.md).
     """
     from .sources import open_parts, open_subject, there
 
@@ -141,7 +130,7 @@ def certify(
     model, parts, known, box = models[0], {}, True, None
     if not gate.asked and len(models) == 1:
         _allow_file(out, allow)
-        output.status("loading ...")
+        output.status(f"loading {models[0]} ...")
         asked = about(model)
         box = asked["input_box"]
         parts, known = read(model, box)
@@ -164,11 +153,11 @@ def certify(
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
     options += words_of(box, input_box_from)
-    told = data_words(shlex.join(console.ASKED), {})
-    options += shlex.split(told) if input_box_from is not None else []
+    data_option = data_words(shlex.join(console.ASKED), {})
+    options += shlex.split(data_option) if input_box_from is not None else []
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
-    known, run = _known(model, subject, told)
+    known, run = _known(model, subject, data_option)
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
     more = "" if run is None else _words(run.training_options())
     hints = [(why, f"{said} {more}".rstrip() if said.startswith("stability train ") else said) for why, said in hints]
@@ -194,13 +183,13 @@ def certify(
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
-EACH = "Each answer is about its part, under every input of that part; "
-ABOUT_PARTS = EACH + "nothing is claimed about how fast the whole forgets."
-ABOUT_BLOCKS = EACH + "the claims above are about encoder and blocks together."
+EACH = "Each verdict holds for one part, under every input of that part; "
+ABOUT_PARTS = EACH + "there is no claim about the whole network."
+ABOUT_BLOCKS = EACH + "the claims above hold for encoder and blocks together."
 
 
 def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
-    """A certificate of every part, by its path."""
+    """Certify every part and return the certificates by path."""
     from stability.certification import certify as prove
 
     answers = {}
@@ -212,16 +201,16 @@ def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Outpu
 
 def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("verdict", "evidence", "criterion", "rate", "overshoot", "statement")
-    return {path: {key: found.summary()[key] for key in keys} for path, found in answers.items()}
+    return {path: {key: certificate.summary()[key] for key in keys} for path, certificate in answers.items()}
 
 
 def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[str]:
-    """A line for every part, and what they say of the whole."""
+    """Return one line for each part and one for the whole network."""
     rows = [
-        (path, str(found.verdict), "" if found.rate is None else f"{found.rate:.6g}", str(found.criterion or ""))
-        for path, found in answers.items()
+        (path, str(answer.verdict), "" if answer.rate is None else f"{answer.rate:.6g}", str(answer.criterion or ""))
+        for path, answer in answers.items()
     ]
-    grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
+    grid = table(("part", "verdict", "rate", "criterion"), rows, right=(2,))
     return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
 
 
@@ -233,14 +222,14 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
 
 def _refuse_single(asked: bool) -> None:
     if asked:
-        said = "--cross-check and --gain-margin are about one recurrent part, without --require and --min-rate"
-        raise ConfigurationError(said)
+        message = "--cross-check and --gain-margin need one recurrent part, without --require and --min-rate"
+        raise ConfigurationError(message)
 
 
-def _known(model: str, subject: Any, data: str) -> tuple[Known, Any]:
+def _known(model: str, subject: Any, data: str) -> tuple[CommandContext, Any]:
     """Return what commands about the network need, nothing for matrices and bare weights; and its run, if any."""
     if not hasattr(subject, "state_dict"):
-        return Known(data=data), None
+        return CommandContext(data=data), None
     from stability.errors import StabilityError
 
     from ...analysis.training.runs import RUN_FILE, read_run
@@ -254,7 +243,7 @@ def _known(model: str, subject: Any, data: str) -> tuple[Known, Any]:
     except StabilityError:
         radii = False
     data = data or ("" if run is None else _words(run.data_options()))
-    return Known(shell_name(model), data, run is not None, layer, radii=radii), run
+    return CommandContext(shell_name(model), data, run is not None, layer, radii=radii), run
 
 
 def _words(options: Sequence[tuple[str, str]]) -> str:
@@ -264,7 +253,7 @@ def _words(options: Sequence[tuple[str, str]]) -> str:
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
     from stability.search.criteria.cross_check import cross_check
 
-    output.status("asking a solver ...")
+    output.status("cross-checking with a semidefinite solver ...")
     return cross_check(subject).to_dict()
 
 
@@ -272,9 +261,9 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
     """Return the certified and the destabilizing factor of the slopes."""
     from stability.loop_margin import gain_margin
 
-    output.status("searching the gain margin ...")
-    found = gain_margin(subject, seed=seed, time_limit=time_limit)
-    return {"certified": found.certified, "destabilizing": found.destabilising}
+    output.status("computing the gain margin ...")
+    margin = gain_margin(subject, seed=seed, time_limit=time_limit)
+    return {"certified": margin.certified, "destabilizing": margin.destabilising}
 
 
 def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
@@ -282,12 +271,12 @@ def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
     from stability.conversion.subjects import as_subject
     from stability.cost import LARGE, cost_notice
 
-    given = subject.parameters() if hasattr(subject, "parameters") else ()
-    sizes = [p.shape[-1] for p in given if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
+    parameters = subject.parameters() if hasattr(subject, "parameters") else ()
+    sizes = [p.shape[-1] for p in parameters if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
     if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
-    said = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
-    return f"{model}: {said}" if said else ""
+    notice = cost_notice(as_subject(subject), asked["rate"], asked["time_limit"])
+    return f"{model}: {notice}" if notice else ""
 
 
 def _rate(text: str) -> str | float:
@@ -296,4 +285,4 @@ def _rate(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"best, any or a number, got {text!r}", param_hint="--rate") from None
+        raise typer.BadParameter(f"expected best, any or a number, got {text!r}", param_hint="--rate") from None

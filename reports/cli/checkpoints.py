@@ -10,7 +10,7 @@ import typer
 
 from ..formatting import table
 from ..names import printable
-from ..vocabulary import VERDICTS
+from ..vocabulary import verdict_word
 from .options import Output
 
 if TYPE_CHECKING:
@@ -47,16 +47,19 @@ def _lines(path: str, certificate: CheckpointCertificate, out: Path | None) -> S
     records = [layer.summary() for layer in certificate.layers]
     inputs = {"norm": "every input of the norm in front of a layer", "vocabulary": "every sequence of tokens"}
     count = len(records)
-    head = f"{printable(path)}: {VERDICTS[str(certificate.verdict)]} ({count} gated linear layer{'s' * (count != 1)})"
+    head = (
+        f"{printable(path)}: {verdict_word(str(certificate.verdict))} ({count} gated linear layer{'s' * (count != 1)})"
+    )
     grid = table(HEADINGS, [_row(record) for record in records], right=tuple(range(3, len(HEADINGS))))
     tol = records[0]["horizon"]["tol"]
     notes = [
         f"For {inputs[certificate.layers[0].input_set]}, at every length, in exact arithmetic with the stored weights.",
-        "state bound: largest state entry, or Frobenius norm of a head. gain: change of the state per change of an input.",
+        "state bound: largest state entry, or Frobenius norm of a head.",
+        "gain: largest change of a state per largest change of an input.",
         f"decay: per step, slowest channel. horizon: steps until the weight of an input is below {tol:g}.",
     ]
     if out is not None:
-        notes.append(f"certificate: {printable(out)} (digests of the weights; check it with --weights {printable(path)})")
+        notes.append(f"check it again: stability verify {printable(out)} --weights {printable(path)}")
     return [head, "", *grid.splitlines(), "", *(f"  {note}" for note in notes)]
 
 
@@ -72,7 +75,7 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(record["layer"]),
         record["type"],
-        VERDICTS[record["verdict"]],
+        verdict_word(record["verdict"]),
         number(record["state_bound"]),
         number(record["gain"]),
         "-" if decay is None else f"1 - {1.0 - decay:.1e}" if 0.999 < decay < 1.0 else f"{decay:.4g}",

@@ -34,7 +34,7 @@ def are_shown(stream: TextIO | None) -> bool:
 
 
 def tinted(text: str) -> str:
-    """A result with its verdicts in colour: behind the name of a model, or behind the sign of a line.
+    """Color the verdict words of a result: after the name of a model, or after the sign of a line.
 
     Example:
         >>> tinted("net.pt: PROVEN NOT STABLE").replace(chr(27), "ESC")

@@ -33,14 +33,15 @@ def compare(
         typer.Argument(help="Run directories or model files.", metavar="MODEL ..."),
     ],
     *,
-    factor: Annotated[int, typer.Option(min=1, help="Length of the runs in lengths of the sequences.")] = 10,
+    factor: Annotated[int, typer.Option(min=1, help="Length of the runs, in sequence lengths.")] = 10,
     extension: Annotated[
-        str, choice("Continuation of the sequences.", ("repeat", "zero", "hold", "noise"), "--extension")
+        str, choice("Inputs after the end of a sequence.", ("repeat", "zero", "hold", "noise"), "--extension")
     ] = "repeat",
     samples: Samples = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs, if there are no data.")] = 100,
     time_limit: Annotated[
-        float | None, no_default("Seconds at most for each certificate; 0 for no certificates.", "--time-limit")
+        float | None,
+        no_default("Time limit of each certificate; 0: no certificates.", "--time-limit", metavar="SECONDS"),
     ] = None,
     data: DataOptions,
     input_box: InputBox = None,
@@ -48,9 +49,10 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Norm drift of the hidden state and margins across models; the norm that changes least comes first.
+    """Compare models: norm drift of the hidden state, and stability margins.
 
-    Exit code 2 where a certificate failed; what was found is shown all the same.
+    The table begins with the smallest drift over runs of --factor times the sequence length. Exit code 2 if a
+    certificate failed; the table still shows the other results.
     """
     time_limit = check_seconds(time_limit, least=">=")
     folder = results.own(context, *FILES)
@@ -71,8 +73,8 @@ def compare(
     rows, drifts, failed = [], [], {}
     for name, subject in zip(names, subjects):
         output.status(f"{name} ...")
-        certificate, margins, lost = _margins(subject, seen, box, time_limit, compute.seed)
-        failed |= {name: lost} if lost else {}
+        certificate, margins, failure = _margins(subject, seen, box, time_limit, compute.seed)
+        failed |= {name: failure} if failure else {}
         here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
         drift = norm_drift(
             subject.model, x.to(compute.device, here.dtype), name=name, factor=factor, extension=extension,
@@ -101,13 +103,13 @@ def _refuse_both_ways(subjects: list[Any]) -> None:
     for s in subjects:
         if any(getattr(part, "bidirectional", False) is True for part in s.model.modules()):
             raise UnsupportedError(
-                f"{s.name} runs through its sequences both ways: its norms cannot be followed beyond their end, which "
-                "is what compare does; leave it out"
+                f"{s.name} is bidirectional, so that its norms are not defined beyond the end of a sequence: "
+                "leave it out"
             )
 
 
 def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[Any, str, Any]:
-    """The sequences that every model sees, in words, and their task: of the first known one, or white noise."""
+    """Return the sequences that every model reads, their description and task (first known task, or none)."""
     import torch
 
     from ...analysis.dynamics.norms import NUMBERS
@@ -115,11 +117,11 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     sizes = {s.name: getattr(s.model, "input_size", None) for s in subjects}
     if len(set(sizes.values()) - {None}) > 1:
         listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
-        raise ConfigurationError(f"the models do not take the same inputs ({listed} features per step)")
+        raise ConfigurationError(f"all models must have the same number of input features, got {listed}")
     task = next((s.task for s in subjects if s.task is not None), None)
     if task is not None and "embedded_by" in task.data:
         raise ConfigurationError(
-            "compare shows models on the same inputs, and each embeds tokens by itself: stability report shows them"
+            "compare needs the same real inputs for all models, and these embed tokens: use `stability report`"
         )
     if task is not None:
         x = task.test[0][:samples]
@@ -128,12 +130,12 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
         return x, f"{len(x)} {held}sequences of {which}, {x.shape[1]} steps", task
     silent = [name for name, n in sizes.items() if n is None]
     if silent:
-        raise ConfigurationError(f"{silent[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
+        raise ConfigurationError(f"the number of inputs of {silent[0]} is unknown: name a task with --task, or {OWN}")
     (size,) = {n for n in sizes.values() if n is not None}
     if samples * steps * size > NUMBERS:
         raise ConfigurationError(
             f"{samples} sequences of {steps} steps and {size} features are {samples * steps * size:.2g} numbers, the "
-            "limit is 2^27: take fewer --samples or --steps"
+            "limit is 2^27: use smaller --samples or --steps"
         )
     x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
     return x, f"{samples} sequences of white noise, {steps} steps", None
@@ -182,7 +184,7 @@ def _drift_row(drift: Any) -> dict[str, Any]:
 
 
 def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: int) -> tuple[Any, dict[str, Any], str]:
-    """The certificate, where there is one, and what the table says about it, and what went wrong.
+    """Certify a model; return its certificate (if any), the margins for the table, and the error message.
 
     Args:
         subject: the model.
@@ -209,11 +211,11 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
     try:
         certificate = certify(target, time_limit=time_limit, seed=seed, **use)
     except StabilityError as error:  # a kind of model about which no claim can be made is said, and no failure
-        lost = "" if isinstance(error, UnsupportedError) else str(error)
-        return None, {"verdict": None, "reason": str(error), "findings": [], **about}, lost
+        failure = "" if isinstance(error, UnsupportedError) else str(error)
+        return None, {"verdict": None, "reason": str(error), "findings": [], **about}, failure
     summary = view(certificate)
-    kept = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
-    return certificate, {**{k: summary[k] for k in kept}, **about}, ""
+    fields = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
+    return certificate, {**{k: summary[k] for k in fields}, **about}, ""
 
 
 COLUMNS = (
@@ -238,16 +240,15 @@ THEORY = (
 def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return header and cells of a table without its empty columns."""
     judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
-    kept = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in judged)]
-    return [title for title, *_ in kept], [[show(r[key]) for _, key, show in kept] for r in judged]
+    columns_shown = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in judged)]
+    return [title for title, *_ in columns_shown], [[show(r[key]) for _, key, show in columns_shown] for r in judged]
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     (header, cells), (known, theory) = _grid(rows, COLUMNS), _grid(rows, THEORY)
     lines = [
-        f"Inputs: {inputs}. First the model whose median norm changes least from their end to the last step.",
-        "Slopes are per step forward in time. Where that of the log gradient is above 0, gradients vanish on their "
-        "way back; below 0 they explode.",
+        f"Inputs: {inputs}. Rows are sorted by the change of the median state norm, smallest first.",
+        "Slopes are per step. A slope of the log gradient above 0 means vanishing gradients, below 0 exploding ones.",
         "",
         table(header, cells, range(2, len(header))),
         *(["", table(known, theory, range(1, len(known)))] if len(known) > 2 else []),
@@ -257,8 +258,8 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     ]
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     if criteria:
-        found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
-        margins = [(str(NAMES.get(c, c)), *(_cell(found.get((r["model"], c))) for r in rows)) for c in criteria]
+        findings = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
+        margins = [(str(NAMES.get(c, c)), *(_cell(findings.get((r["model"], c))) for r in rows)) for c in criteria]
         names = ("margin of", *(r["model"] for r in rows))
         lines += ["", table(names, margins, range(1, len(names))), f"{MISSING}: the criterion does not apply."]
     return "\n".join(lines)
@@ -300,8 +301,8 @@ def _write(folder: Any, document: dict[str, Any], drifts: list[Any], overwrite: 
         norms = relative(last[["step", "value"]], length)
         verdict = state(r) if r["verdict"] else None
         found += [] if norms is None else [Norms(r["model"], r["model"], shorten(r["model"], 24), verdict, norms)]
-    said = f"{document['inputs']}, then {BEYOND[document['extension']]}."
-    figures = [drift_figure(found, length, said, word="sequence length")] if found else []
+    caption = f"{document['inputs']}, then {BEYOND[document['extension']]}."
+    figures = [drift_figure(found, length, caption, word="sequence length")] if found else []
     header, cells = _grid(rows, COLUMNS)
     sections = (
         Section("models", "Models", tables=[Table(header, cells, range(2, len(header)))]),

@@ -81,7 +81,7 @@ def status(text: str, quiet: bool = False) -> None:
 
 
 def logged(text: str, quiet: bool = False) -> None:
-    """A line of progress on standard error where it is no terminal, which has ``status``."""
+    """Print a line of progress on standard error unless it is a terminal, where ``status`` is shown."""
     if not quiet and sys.stderr is not None and not sys.stderr.isatty():
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{printable(text)}\n")
@@ -127,9 +127,9 @@ def assignments(name: str, values: list[str], *, texts: Collection[str] = ()) ->
     for item in values:
         key, equals, text = item.partition("=")
         if not equals or not key.isidentifier():
-            raise ConfigurationError(f"{name} takes name=value, got {item!r}")
+            raise ConfigurationError(f"{name} needs NAME=VALUE, got {item!r}")
         if key in out:
-            raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
+            raise ConfigurationError(f"{name} sets {key} twice: leave one of them out")
         out[key] = text
         for read in () if key in texts else (json.loads, int, float):
             with contextlib.suppress(ValueError):

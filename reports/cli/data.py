@@ -29,7 +29,7 @@ class Subject:
 
 
 def check_device(name: str) -> Any:
-    """The torch device of this name.
+    """Return the torch device of this name.
 
     Raises:
         ConfigurationError: when there is none on this machine, or it holds no numbers (``meta``).
@@ -41,7 +41,7 @@ def check_device(name: str) -> Any:
         torch.empty(0, device=device).cpu()
     except (RuntimeError, AssertionError) as error:
         text = str(error).splitlines()[0]
-        raise ConfigurationError(f"there is no device {name!r} here ({text}); cpu is always there") from error
+        raise ConfigurationError(f"device {name} is not available ({text}): use --device cpu") from error
     return device
 
 
@@ -60,20 +60,20 @@ def chosen(
         FileFormatError: a data file that cannot be read.
     """
     if data.file is not None:
-        for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
-            if given:
-                raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
+        for option, value in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
+            if value:
+                raise ConfigurationError(f"--data and {option} exclude each other: leave one of them out")
         from ...analysis.tasks import data_options
 
         return "data", data_options(data.file, held_out)
     if data.settings and data.task is None:
-        raise ConfigurationError("--task-set gives options of a task: name it with --task")
+        raise ConfigurationError("--task-set needs a task: name it with --task")
     from ...analysis.tasks.base import text_options
 
     named = assignments("--task-set", data.settings or [], texts=text_options(data.task))
     for key in ("seed", "data_dir"):
         if key in named:
-            raise ConfigurationError(f"--task-set {key}=... is said with --{key.replace('_', '-')}")
+            raise ConfigurationError(f"--task-set cannot set {key}: use --{key.replace('_', '-')}")
     return None if data.task is None else (data.task, named)
 
 
@@ -88,7 +88,7 @@ def check_data_dir(models: Sequence[str], data_dir: Path | None) -> None:
 
     runs = [name for name in models if (Path(name) / RUN_FILE).is_file()]
     if data_dir is not None and not any(read_run(name).reads_data for name in runs):
-        raise ConfigurationError("nothing is read from --data-dir: name the task that reads it with --task")
+        raise ConfigurationError("--data-dir has no effect: name the task that reads it with --task")
 
 
 def open_with_task(
@@ -123,10 +123,10 @@ def open_with_task(
     elif (Path(name) / RUN_FILE).is_file():
         run = read_run(name)
         if data_dir is not None and required and not run.reads_data:
-            raise ConfigurationError(f"nothing of {name} is read from --data-dir: its task needs no folder")
+            raise ConfigurationError(f"--data-dir has no effect: the task of {name} reads no folder")
         task = run.task(data_dir if run.reads_data else None)
     elif data_dir is not None and required:
-        raise ConfigurationError(f"nothing of {name} is read from --data-dir: name the task that reads it with --task")
+        raise ConfigurationError(f"--data-dir has no effect on {name}: name the task that reads it with --task")
     elif required:
         raise ConfigurationError(f"no data are known for {name}: name a task, for example --task digits, or {OWN}")
     if task is not None:
@@ -162,7 +162,7 @@ def seen_range(name: str, data: DataOptions) -> Any:
     subject = open_with_task(name, data, Compute())
     span, _ = part_range(subject.model, subject.model, subject.task)
     if span is None:
-        raise ConfigurationError(f"what {name} reads of the data is not known: state --input-box LOW HIGH")
+        raise ConfigurationError(f"the inputs of the certified part of {name} are unknown: use --input-box LOW HIGH")
     return span
 
 
@@ -180,9 +180,9 @@ def _range_of_data(system: Any, name: str, data: DataOptions) -> Any:
     if wanted is None:
         raise ConfigurationError(f"no data are known for {name}: name them with --data FILE.npz, or a task with --task")
     if not hasattr(system, "inputs"):
-        raise ConfigurationError(f"{name} has no inputs: give E (U in a file), the input matrix")
+        raise ConfigurationError(f"{name} has no inputs: add the input matrix U to the file")
     task = examined_on(wanted, Path(name), None, 0)
     if task.data.get("tokens"):
-        raise ConfigurationError(f"{name} reads real inputs, the data of --data are tokens: state --input-box LOW HIGH")
+        raise ConfigurationError(f"{name} reads real inputs and --data holds tokens: use --input-box LOW HIGH")
     check_features(system, task, name)
     return feature_range(task)

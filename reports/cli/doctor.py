@@ -53,13 +53,13 @@ class Checked:
 
 
 def doctor(*, output: Output) -> None:
-    """Check what is installed and what works.
+    """Check the installation: packages, extras, machine, and a small certificate.
 
-    It names what each extra would add. Exit code 0 where all that is needed works.
+    Exit code: 0 if everything that is required works, else 2.
     """
     lines: list[Checked] = []
     for make in (_software, _extras, _machine, _works):
-        output.status("looking ...")
+        output.status("checking the installation ...")
         lines += make()
     output.status()
     broken = [line.name for line in lines if line.state == "broken"]
@@ -141,16 +141,16 @@ def _machine() -> list[Checked]:
 
 
 def _works() -> list[Checked]:
-    """The chain itself on systems whose answers are known: a proof checked again, a counterexample, a solver."""
+    """Test the toolkit on systems with known answers: re-check a proof, find a counterexample, run a solver."""
     return [_tried("arithmetic", _arithmetic), _tried("certificates", _certificates), _tried("solvers", _solvers)]
 
 
 def _tried(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
     try:
-        found, note = look()
+        version, note = look()
     except Exception as error:  # noqa: BLE001 - whatever is broken about an installation is what is asked
         return Checked(name, "broken", "", error_text(error))
-    return Checked(name, "ok", found, note)
+    return Checked(name, "ok", version, note)
 
 
 def _memory() -> tuple[str, str]:
@@ -161,9 +161,9 @@ def _blas() -> tuple[str, str]:
     import numpy  # noqa: F401 - its library is what is asked about
     from threadpoolctl import threadpool_info
 
-    found = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
+    libraries = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
              threadpool_info() if pool["user_api"] == "blas"]  # fmt: skip
-    return "; ".join(sorted(set(found))) or "unknown", ""
+    return "; ".join(sorted(set(libraries))) or "unknown", ""
 
 
 def _devices() -> tuple[str, str]:
@@ -187,7 +187,7 @@ def _certificates() -> tuple[str, str]:
     result = verify(certificate)
     witness = refute(LureSystem.recurrent([[-1.0]], [[2.0]]))
     if not (result.valid and result.rate is not None and 0.999 < result.rate <= 1.0 and witness.found):
-        raise ArithmeticError("two systems whose answers are known by hand got others")
+        raise ArithmeticError("certify gave a wrong verdict for one of two systems with known stability")
     return "proved, refuted, checked", "two systems whose answers are known by hand"
 
 
@@ -198,6 +198,8 @@ def _solvers() -> tuple[str, str]:
     opinions = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]])).opinions
     failed = [f"{o.solver} ({o.status})" for o in opinions if not o.verified]
     if failed or not opinions:
-        raise ArithmeticError(f"an inequality of one state is not solved by {', '.join(failed) or 'anybody'}")
+        raise ArithmeticError(
+            f"a linear matrix inequality with one state was not solved by {', '.join(failed) or 'any solver'}"
+        )
     names = sorted({o.solver.lower() for o in opinions})
     return ", ".join(f"{name} {_version(name) or ''}".strip() for name in names), "each solved an inequality by cvxpy"

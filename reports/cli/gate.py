@@ -31,34 +31,22 @@ class Gate:
     """Requirements that every model must reach to pass."""
 
     require: Annotated[
-        str | None,
-        no_default(
-            "Verdict that every model must reach: proved (certified) or unrefuted (certified or inconclusive).",
-            "--require",
-        ),
+        str | None, no_default("Required verdict: proved or unrefuted.", "--require", metavar="VERDICT")
     ] = None
     min_rate: Annotated[
-        float | None,
-        no_default(
-            "Rate at which every model must be certified, or faster (per step at most, of a flow at least).",
-            "--min-rate",
-        ),
+        float | None, no_default("Slowest rate that passes, per step or per time.", "--min-rate", metavar="RATE")
     ] = None
-
-    allow_box: Annotated[
-        bool,
-        typer.Option(
-            "--allow-box", help="Let a proof for inputs in a box pass where stability under every input is refuted."
-        ),
-    ] = False
+    allow_box: Annotated[bool, typer.Option("--allow-box", help="Acceptance of a proof for a box of inputs only.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         if self.require not in (None, "proved", "unrefuted"):
-            raise ConfigurationError(f"--require takes proved or unrefuted, got {self.require!r}")
+            raise ConfigurationError(f"--require must be proved or unrefuted, got {self.require!r}")
         if self.min_rate is not None and not 0.0 < self.min_rate < float("inf"):
             raise ConfigurationError(f"--min-rate must be a positive number, got {self.min_rate!r}")
         if self.require == "unrefuted" and self.min_rate is not None:
-            raise ConfigurationError("--min-rate asks for a proof, --require unrefuted for none: leave one out")
+            raise ConfigurationError("--min-rate needs a proof and --require unrefuted does not: leave one of them out")
 
     @property
     def asked(self) -> bool:
@@ -101,19 +89,19 @@ class Line:
         rate = "" if self.rate is None else f"rate {self.rate!r}"  # all digits: it says no more than is proved
         over = "" if self.overshoot is None else f"C {self.overshoot!r}"
         sign = "✓" if self.code == 0 else "✗"
-        said = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
-        why = f"  ({cut(printable(said), LONGEST)})" if said else ""
+        details = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
+        why = f"  ({cut(printable(details), LONGEST)})" if details else ""
         output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{over:<23}{printable(self.name)}{why}".rstrip())
 
 
 def judged(
-    name: str, found: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
+    name: str, result: Mapping[str, Any], certificate: Certificate | None, gate: Gate, file: Path | None = None
 ) -> Line:
-    """The line about an answer.
+    """Compare a result with the gate and return its line.
 
     Args:
         name: of the model or file.
-        found: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
+        result: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
         certificate: what was found, or ``None`` for proofs about single inputs.
         gate: what is required.
         file: the certificate.
@@ -121,27 +109,27 @@ def judged(
     Returns:
         The line, with its exit code.
     """
-    verdict, rate = str(found["verdict"]), found["rate"]
+    verdict, rate = str(result["verdict"]), result["rate"]
     code, reason = CODES[verdict], ""
     if gate.require == "unrefuted" and verdict == "inconclusive":
         code = 0
-    missed = found.get("meta", {}).get("asked_rate_reached") is False
+    missed = result.get("meta", {}).get("asked_rate_reached") is False
     if code == 0 and verdict == "certified" and missed:
-        code, reason = 1, "certified, but not at the rate asked for"
+        code, reason = 1, "certified, but slower than --rate"
     if code == 0 and gate.min_rate is not None:
         discrete = certificate is not None and certificate.subject.is_discrete
         fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
         if not fast:
-            code, reason = 1, f"slower than the rate {gate.min_rate:g} that is required"
+            code, reason = 1, f"slower than --min-rate {gate.min_rate:g}"
     box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
     if code == 0 and gate.asked and elsewhere and not gate.allow_box:
-        code, reason = 1, "refuted for every input; --allow-box accepts the proof for these"
-    kept = None if file is None else str(file)
-    return Line(name, verdict, str(found["evidence"]), rate, found["overshoot"], code, reason, kept, box)
+        code, reason = 1, "certified for the box only, refuted for other inputs; --allow-box accepts it"
+    certificate_file = None if file is None else str(file)
+    return Line(name, verdict, str(result["evidence"]), rate, result["overshoot"], code, reason, certificate_file, box)
 
 
 def inputs_of(certificate: Certificate) -> tuple[str, bool]:
-    """The box of the inputs that the main claim is about, and whether stability under every input is refuted beside it.
+    """Return the input box of the main claim, and whether stability under every input is refuted as well.
 
     Args:
         certificate: any.
@@ -153,9 +141,9 @@ def inputs_of(certificate: Certificate) -> tuple[str, bool]:
 
     from ..stored.certificates import view
 
-    found, subject = view(certificate), certificate.subject
+    summary, subject = view(certificate), certificate.subject
     first = getattr(subject, "layers", (subject,))[0]
-    driven = found["driven"] or {"low": getattr(first, "input_low", None), "high": getattr(first, "input_high", None)}
+    driven = summary["driven"] or {"low": getattr(first, "input_low", None), "high": getattr(first, "input_high", None)}
     low, high = (None if end is None else np.asarray(end).tolist() for end in (driven["low"], driven["high"]))
     refuted = any(c.name == "contraction" and str(c.verdict) == "refuted" for c in certificate.claims)
     return interval([low, high]), refuted
@@ -196,26 +184,26 @@ def certify_each(
         for number, name in enumerate(models):
             allow(out / file_name(number, name, ""))
 
-    def kept(found: Certificate, number: int, name: str, part: str) -> Path | None:
+    def kept(certificate: Certificate, number: int, name: str, part: str) -> Path | None:
         if out is None:
             return None
         if part:
             allow(out / file_name(number, name, part))
-        return found.save(out / file_name(number, name, part))
+        return certificate.save(out / file_name(number, name, part))
 
     for number, name in enumerate(models):
         output.status(f"certifying {name} ...")
         try:
-            made = [
+            results = [
                 judged(f"{name}#{part}" if part else name, c.summary(), c, gate, kept(c, number, name, part))
                 for part, c in answers(name).items()
             ]
         except (StabilityError, typer.BadParameter) as error:
-            made = [Line(name, "error", reason=str(error))]
+            results = [Line(name, "error", reason=str(error))]
         output.status()
-        for line in made:
+        for line in results:
             line.show(output)
-        lines += made
+        lines += results
     return worst(lines)
 
 
@@ -242,12 +230,12 @@ def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) 
     Returns:
         The worst exit code.
     """
-    given, lines = list(paths), []
-    for one in given:
+    arguments, lines = list(paths), []
+    for one in arguments:
         try:
             files = certificates_in(one)
         except FileFormatError as error:
-            if len(given) == 1:
+            if len(arguments) == 1:
                 raise
             files, refused = [], Line(str(one), "error", reason=str(error))
             refused.show(output)
@@ -270,29 +258,29 @@ def _verified(path: Path, method: str, gate: Gate) -> Line:
 
     name, certificate = str(path), None
     if not path.exists():
-        return Line(name, "error", reason="there is no such file")
+        return Line(name, "error", reason="file not found")
     try:
         nothing = False
         if is_proof_folder(path):
             result = verify_folder(path)
-            said: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
+            answer: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
         else:
             result = verify(path, method=method)
-            said = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
+            answer = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
             nothing = claims_nothing(result)
             certificate = Certificate.load(path) if result.valid else None
     except StabilityError as error:
         return Line(name, "error", reason=str(error))
     if not result.valid and not nothing:
         return Line(name, "invalid", code=1, reason=result.reason)
-    line = judged(name, said, certificate, gate)
+    line = judged(name, answer, certificate, gate)
     if nothing:
         return replace(line, reason=result.reason)
     return line if gate.asked else replace(line, code=0)  # a valid refutation is valid
 
 
 def certificates_in(path: Path) -> list[Path]:
-    """The certificates of a folder, in the order of their names; a file, or a folder of proofs, is itself.
+    """List the certificates of a folder, sorted by name; a file or a folder of proofs counts as one certificate.
 
     Raises:
         FileFormatError: a folder without any.
@@ -305,14 +293,14 @@ def certificates_in(path: Path) -> list[Path]:
     files = [p for p in path.rglob("*.json") if p.parent not in proofs and is_certificate(p)]
     if not proofs and not files:
         raise FileFormatError(
-            f"{path} is a folder without a network.json or certificates: `stability radius MODEL --proofs DIR` and "
+            f"{path} holds neither certificates nor proofs: `stability radius MODEL --proofs DIR` and "
             "`stability certify MODEL ... -o DIR` write them"
         )
     return sorted([*proofs, *files])
 
 
 def worst(lines: Iterable[Line]) -> int:
-    """The worst of their exit codes.
+    """Return the worst exit code of the lines.
 
     >>> worst([Line("a", "certified", code=0), Line("b", "refuted", code=3), Line("c", "inconclusive", code=1)])
     3

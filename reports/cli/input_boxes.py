@@ -16,7 +16,7 @@ DATA = "data"
 
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
-    """A command line whose ``--input-box`` has two numbers behind it, or is ``--input-box-from`` with one word.
+    """Rewrite ``--input-box WORD`` as ``--input-box-from WORD``, so that ``--input-box`` always takes two numbers.
 
     An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one. The last two are for
     ``certify``: reports and comparisons take the range of the data anyway.
@@ -39,10 +39,10 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
         if value is None:
             out.append(word)
             continue
-        ends = value.split(",")
-        numbers = len(ends) == 2 and all(_is_number(end) for end in ends)
+        parts = value.split(",")
+        numbers = len(parts) == 2 and all(_is_number(end) for end in parts)
         if numbers:
-            out += [OPTION, *(end.strip() for end in ends)]
+            out += [OPTION, *(end.strip() for end in parts)]
         else:
             out += [SOURCE, value] if "certify" in out[:1] else [OPTION, value]
     return out
@@ -56,11 +56,11 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def box_of(stated: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
-    """The box that a command line states.
+def box_of(stated_box: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
+    """Return the input box that a command line states.
 
     Args:
-        stated: two numbers, of all inputs.
+        stated_box: two numbers, of all inputs.
         source: ``data``, or the name of a file with a box for each input.
         model: the model's name.
         data: ``DataOptions``, for ``data``.
@@ -74,19 +74,19 @@ def box_of(stated: tuple[float, float] | None, source: str | None, model: str, d
         FileFormatError: a file without a box.
     """
     asked = data.task is not None or data.file is not None or bool(data.settings)
-    if stated is not None and source is not None:
-        raise ConfigurationError("--input-box says twice what inputs stay in: leave one of them out")
+    if stated_box is not None and source is not None:
+        raise ConfigurationError("--input-box is given twice: leave one of them out")
     if asked and source != DATA:
         raise ConfigurationError(
-            "--task and --data say what the range of --input-box data is: add that, or leave them out"
+            "--task and --data have an effect with --input-box data only: add it, or leave them out"
         )
     if source == DATA:
         return seen(model, data)
     if source is not None:
         return read_box(source)
-    if stated is None:
+    if stated_box is None:
         return None
-    return checked(*stated)
+    return checked(*stated_box)
 
 
 def checked(low: Any, high: Any) -> tuple[Any, Any]:
@@ -101,13 +101,13 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
     good = np.isfinite(least) & np.isfinite(most) & (least <= most)
     if not good.all():
         row = int(np.argmin(good))
-        shown = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
-        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {shown}")
+        description = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
+        raise ConfigurationError(f"an input box needs finite LOW <= HIGH, got {description}")
     return (float(low), float(high)) if least.ndim == 0 else (least, most)
 
 
 def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A box for each input: a ``.npz`` with ``low`` and ``high``, or a line of two numbers an input.
+    """Read bounds for each input from a ``.npz`` with ``low`` and ``high``, or from lines of two numbers.
 
     Raises:
         FileFormatError: missing, unreadable, or of another form.
@@ -137,15 +137,15 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
             return low, high
     arrays = read_npz(path)
     if set(arrays) != {"low", "high"} or any(a.dtype.kind not in "fiu" for a in arrays.values()):
-        raise FileFormatError(f"{name} must hold low and high, the ends of the box, one number an input")
+        raise FileFormatError(f"{name} must hold arrays low and high, one number for each input")
     low, high = (np.asarray(arrays[key], dtype=float).reshape(-1) for key in ("low", "high"))
     if low.shape != high.shape:
-        raise DimensionError("high", low.shape, high.shape, "it has an end for each entry of low")
+        raise DimensionError("high", low.shape, high.shape, "one entry for each entry of low")
     return checked(low, high)
 
 
 def words_of(box: Any, source: str | None) -> list[str]:
-    """The option again, as it is pasted into another command."""
+    """Return the input box as an option for another command."""
     if box is None:
         return []
     if source is not None:

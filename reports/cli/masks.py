@@ -15,7 +15,7 @@ Array = np.ndarray
 
 
 def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
-    """The mask of a file.
+    """Read the perturbation mask from a file.
 
     Args:
         path: a ``.npy`` file, or a ``.npz`` file whose array ``mask``, or whose only one, is meant: of true and false,
@@ -41,16 +41,16 @@ def open_mask(path: Path, shape: tuple[int, ...] | None = None) -> Array:
     """
     mask = _read(path)
     if mask.dtype.kind not in "biuf":
-        raise ConfigurationError(f"--mask {path}: needs true and false, or ones and zeros; its type is {mask.dtype}")
+        raise ConfigurationError(f"--mask {path}: expected booleans, or ones and zeros, got {mask.dtype}")
     if shape is not None and mask.shape != shape:
         hint = "one entry for each of an input, (time, features), the same for all inputs"
         raise DimensionError(f"--mask {path}", shape, mask.shape, hint)
     if mask.dtype.kind == "f" and not np.isfinite(mask).all():
         raise NonFiniteError(f"--mask {path}")
     if not np.isin(mask, (0, 1)).all():
-        raise ConfigurationError(f"--mask {path}: holds other numbers than one, where an entry may change, and zero")
+        raise ConfigurationError(f"--mask {path}: expected only 0 and 1 (1: the entry may change)")
     if not mask.any():
-        raise ConfigurationError(f"--mask {path}: no entry may change, so there is no radius: set ones where they may")
+        raise ConfigurationError(f"--mask {path}: at least one entry must be 1 (may change)")
     return mask.astype(np.bool_)
 
 
@@ -67,5 +67,5 @@ def _read(path: Path) -> Array:
     arrays: dict[str, Any] = read_npz(path)
     if "mask" not in arrays and len(arrays) != 1:
         held = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
-        raise FileFormatError(f"--mask {path}: needs an array mask, or one array alone; it holds {held}")
+        raise FileFormatError(f"--mask {path}: expected an array named mask, or a single array; it holds {held}")
     return arrays["mask"] if "mask" in arrays else next(iter(arrays.values()))

@@ -20,23 +20,23 @@ from . import console
 
 
 def no_default(help: str, *names: str, **more: Any) -> Any:
-    """An option that may be left out, with nothing to show as its default."""
+    """Return an option that may be omitted and shows no default."""
     return typer.Option(*names, help=help, show_default=False, **more)
 
 
 def with_default(help: str, default: object, *names: str, **more: Any) -> Any:
-    """An option that may be left out: what then holds is worked out, and shown in these words."""
+    """Return an option that may be omitted and whose default is computed; words describe it."""
     return typer.Option(*names, help=help, show_default=str(default), **more)
 
 
 def choice(help: str, values: Sequence[str], *names: str, **more: Any) -> Any:
-    """An option that takes one of a few words, which the help shows and a shell completes."""
+    """Return an option that takes one of a few words, which the help shows and a shell completes."""
     words = list(values)
     return typer.Option(*names, help=help, metavar=f"[{'|'.join(words)}]", autocompletion=lambda: words, **more)
 
 
 def check_seconds(value: float | None, *, least: str = ">") -> float | None:
-    """The number of ``--time-limit``; infinity is no limit.
+    """Check the number of ``--time-limit``; infinity means no limit.
 
     Args:
         value: as it was given.
@@ -53,27 +53,20 @@ def check_seconds(value: float | None, *, least: str = ">") -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, metavar="INT", help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, metavar="N", help="Seed of all random numbers.")]
 Scheduler = Annotated[
-    str | None, no_default("Address of a Dask scheduler (tcp://HOST:PORT) whose workers run the jobs.", "--scheduler")
+    str | None,
+    no_default("Dask scheduler whose workers run the jobs, tcp://HOST:PORT.", "--scheduler", metavar="ADDRESS"),
 ]
-Samples = Annotated[int, typer.Option(min=1, help="Number of sequences.")]
+Samples = Annotated[int, typer.Option(min=1, help="Number of sequences that are measured.")]
 InputBox = Annotated[
     tuple[float, float] | None,
-    no_default(
-        "Ends LOW HIGH of the box of inputs that claims are about, all of LSTM and GRU, further ones of other "
-        "networks; by default the range of the data.",
-        "--input-box",
-        metavar="LOW HIGH",
-    ),
+    with_default("Box of the inputs that claims are about.", "range of the data", "--input-box", metavar="LOW HIGH"),
 ]
 DataFile = Annotated[
     Path | None,
     no_default(
-        "Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; a "
-        "folder of such arrays; or package.module:function.",
-        "--data",
-        metavar="DATA",
+        ".npz or folder with x (n, time, features) and y (n,), or package.module:function.", "--data", metavar="DATA"
     ),
 ]
 
@@ -82,12 +75,8 @@ DataFile = Annotated[
 class DataOptions:
     """The data that models are examined on: a task with its options, or a file of one's own."""
 
-    task: Annotated[
-        str | None, no_default("Task by name; by default the one that the run was trained on.", "--task")
-    ] = None
-    settings: Annotated[
-        list[str] | None, no_default("Option of the task, name=value; may be repeated.", "--task-set")
-    ] = None
+    task: Annotated[str | None, with_default("Name of the task.", "the task of the run", "--task")] = None
+    settings: Annotated[list[str] | None, no_default("Option of the task; may be repeated.", "--task-set")] = None
     file: DataFile = None
 
 
@@ -95,10 +84,10 @@ class DataOptions:
 class Results:
     """The folder of a command's results."""
 
-    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None
+    out: Annotated[Path | None, no_default("Folder for the results.", "--out", "-o", metavar="FOLDER")] = None
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make."),
+        typer.Option("--overwrite", help="Permission to replace other files of the same names."),
     ] = False
 
     def own(self, context: typer.Context, *names: str) -> Folder | None:
@@ -131,37 +120,35 @@ class Compute:
     """Folder of the full data, random seed, and device."""
 
     data_dir: Annotated[
-        Path | None, no_default("Folder with the full data set in its standard files.", "--data-dir")
+        Path | None, no_default("Folder with the files of the full data set.", "--data-dir", metavar="FOLDER")
     ] = None
     seed: Seed = 0
-    device: Annotated[str, typer.Option("--device", help="Device: cpu, cuda, cuda:1 ...")] = "cpu"
+    device: Annotated[str, typer.Option("--device", help="Device for the computation: cpu, cuda, cuda:1.")] = "cpu"
 
 
 @dataclass(frozen=True)
 class Output:
     """Options of printing an answer."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked for).")] = (
-        False
-    )
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object in place of text.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Errors only, and JSON if requested.")] = False
 
     def status(self, text: str = "") -> None:
         """Show progress, or clear it, where no JSON is asked for."""
         console.status(text, self.quiet or self.as_json)
 
     def line(self, text: str) -> None:
-        """A line of progress on standard error, where that is no terminal: for logs that are read later."""
+        """Print a line of progress on standard error unless that is a terminal: for logs."""
         console.logged(text, self.quiet or self.as_json)
 
     def note(self, text: str) -> None:
-        """A line on standard error that stays, terminal or not: what is said before something long begins."""
+        """Print a permanent line on standard error, on a terminal too: to announce a long computation."""
         if text and not (self.quiet or self.as_json):
             self.status()
             typer.echo(printable(text), err=True)
 
     def caution(self, text: str) -> None:
-        """A line on standard error beside an answer that could be misread without it: with JSON, too."""
+        """Print a caution on standard error next to an answer that could be misread; also with ``--json``."""
         if not self.quiet:
             self.status()
             typer.echo(printable(text), err=True)
@@ -175,7 +162,7 @@ class Output:
 
 
 def flat(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer reads it: in place of a parameter that is a group of options, the group's own options.
+    """Replace each parameter that is a group of options by the options of the group, as typer needs it.
 
     Args:
         command: a function, some of its annotations dataclasses of annotated options.

@@ -19,7 +19,7 @@ _BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-certificate"')
 
 
 def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> list[Path]:
-    """The files and folders that a command reads, as far as the command line names them.
+    """Return the files and folders named on the command line that a command reads.
 
     Args:
         models: in any of their forms.
@@ -29,8 +29,8 @@ def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> li
     Returns:
         Paths that exist. A run folder stands for all that lies in it, ``FILE.py:factory`` for its file.
     """
-    own = getattr(data, "file", None)
-    names = [*models, *(name.rpartition("#")[0] for name in models), box, None if own is None else str(own)]
+    data_file = getattr(data, "file", None)
+    names = [*models, *(name.rpartition("#")[0] for name in models), box, None if data_file is None else str(data_file)]
     names += [split_factory_name(name)[0] for name in names if name and is_python_file(split_factory_name(name)[0])]
     return [Path(name) for name in names if name and "\0" not in name and os.path.exists(name)]
 
@@ -50,23 +50,21 @@ def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False)
     if out is None:
         return
     reserve(out)
-    status, kept = existing_target(out), False
+    status, is_replaceable = existing_target(out), False
     if status is None or not stat.S_ISREG(status.st_mode):
         return
     with contextlib.suppress(OSError):
-        kept = is_certificate(out)
+        is_replaceable = is_certificate(out)
     for place in read:
         if place.is_dir():
-            if kept or not _within(place, status):
+            if is_replaceable or not _within(place, status):
                 continue
         elif not os.path.samestat(place.stat(), status):
             continue
+        raise ConfigurationError(f"-o {out} would replace an input of this command, {place}: choose another file")
+    if not (is_replaceable or overwrite or status.st_size == 0):
         raise ConfigurationError(
-            f"-o {out} would replace what this command reads for {place}: choose another file for the certificate"
-        )
-    if not (kept or overwrite or status.st_size == 0):
-        raise ConfigurationError(
-            f"-o {out} would replace a file that is no certificate: choose another one, or allow it with --overwrite"
+            f"-o {out} would replace a file that is no certificate: choose another file, or add --overwrite"
         )
 
 

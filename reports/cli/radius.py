@@ -38,30 +38,30 @@ def radius(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
     *,
-    norm: Annotated[str, choice("Norm of the change of the whole sequence.", ("l2", "linf"), "--norm")] = "l2",
+    norm: Annotated[str, choice("Norm of the input change.", ("l2", "linf"), "--norm")] = "l2",
     budget: Annotated[
-        str, choice("The radius limits the whole change, or that of every step (l2).", ("total", "step"), "--budget")
+        str, choice("Limit for the whole change, or for every step.", ("total", "step"), "--budget")
     ] = "total",
-    epsilon: Annotated[
-        float | None, with_default("Decide whether this radius is certified.", "the largest radius that is found")
-    ] = None,
+    epsilon: Annotated[float | None, with_default("Radius to certify, in --unit.", "largest provable")] = None,
     bounds: Annotated[
         tuple[float, float] | None,
-        with_default("LOW HIGH: perturbed inputs are clipped to it.", "free", "--bounds", metavar="LOW HIGH"),
+        with_default("Range that changed inputs stay in.", "free", "--bounds", metavar="LOW HIGH"),
     ] = None,
     mask: Annotated[
         Path | None,
         with_default(
-            "A .npy or .npz file of (time, features), true or one where an input may change.", "everywhere", "--mask"
+            ".npy or .npz file of shape (time, features), true for inputs that may change.", "all inputs", "--mask"
         ),
     ] = None,
-    time_limit: Annotated[float | None, no_default("Seconds for each proof.", "--time-limit")] = None,
+    time_limit: Annotated[
+        float | None, no_default("Time limit of each proof, in seconds.", "--time-limit", metavar="SECONDS")
+    ] = None,
     proofs: Annotated[
         Path | None,
         no_default(
-            "Folder for the proofs; `stability verify DIR` checks them. Those of the same network that are there stay, "
-            "unless as much is proved about the same input.",
+            "Folder for proofs, read by `stability verify`; stronger earlier proofs of the same network stay.",
             "--proofs",
+            metavar="FOLDER",
         ),
     ] = None,
     unit: Unit = "raw",
@@ -71,21 +71,21 @@ def radius(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Bound how much each input may change before its class does.
+    """Bound the smallest change of each input that alters its class.
 
-    No change within the proved radius alters the class; the attacked one is that of a change that does.
+    The certified radius is a proved lower bound; the attacked radius is the size of a change that alters the class.
     """
     from .masks import open_mask
 
-    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
-    told |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
+    options: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
+    options |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
     _refuse_misfits(norm, budget, epsilon, bounds)
     if mask is not None:
         open_mask(mask)
     results.own(context, "radius.json", "radius.csv")
     read, x, y, whole = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
-        raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
+        raise ConfigurationError("--out and --proofs must be different folders")
     import torch
 
     from ...analysis.attacks.units import in_units
@@ -93,14 +93,14 @@ def radius(
     from ...models.wrapped import MeasuredClassifier
 
     _refuse_outside(x, bounds)
-    told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
+    options["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
     if (scale := scale_of(unit, *whole, None, output)) is not None:
         x = torch.tensor(np.asarray(x, float))
-        read, x, told["bounds"], told["mask"] = in_units(read, x, scale.cpu(), told["bounds"], told["mask"])
-    kept = None if proofs is None else _kept(context, proofs, read, x, told, results.overwrite)
-    result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
+        read, x, options["bounds"], options["mask"] = in_units(read, x, scale.cpu(), options["bounds"], options["mask"])
+    merger = None if proofs is None else _kept(context, proofs, read, x, options, results.overwrite)
+    result = local_radius(read, x, y, keep=None if merger is None else merger.write, **options)
     output.status()
-    text = _text(result) + ("" if kept is None else _about(kept, proofs))
+    text = _text(result) + ("" if merger is None else _about(merger, proofs))
     if isinstance(read.subject, MeasuredClassifier):
         text = f"no certificate covers this network: attacked radii alone\n{text}"
     text += WORDS[unit]
@@ -120,15 +120,15 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
 
     chosen(data, compute.data_dir)
     check_device(compute.device)
-    own = None if data.file is None else labelled_sequences(data.file)
-    if own is None or own[0].dtype.kind != "f" or own[2]:
+    arrays = None if data.file is None else labelled_sequences(data.file)
+    if arrays is None or arrays[0].dtype.kind != "f" or arrays[2]:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
-            raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
+            raise ConfigurationError(f"radius needs one class for each sequence, and task {opened.task.name} has none")
         x, y = (part[:samples].cpu() for part in opened.task.test)
         return reading(opened.model.cpu(), x), x, y, (opened.model, opened.task.train[0].cpu())
-    module, every = open_model(name), own[0]
-    rows, labels = every[:samples], own[1][:samples]
+    module, every = open_model(name), arrays[0]
+    rows, labels = every[:samples], arrays[1][:samples]
     read = reading(module, rows)
     if read.subject.inputs != rows.shape[2]:
         hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
@@ -148,11 +148,11 @@ def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple
     as_choice("--norm", norm, ("l2", "linf"))
     as_choice("--budget", budget, ("total", "step"))
     if (norm, budget) == ("linf", "step"):
-        raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
+        raise ConfigurationError("--budget step needs --norm l2: for linf both budgets are the same")
     if epsilon is not None:
         check_radius_range("--epsilon", epsilon)
     if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
-        raise ConfigurationError(f"--bounds needs finite numbers, LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
+        raise ConfigurationError(f"--bounds needs finite LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
 
 
 def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
@@ -167,23 +167,22 @@ def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
     low, high = (x.dtype.type(end) for end in bounds)
     if x.min() < low or x.max() > high:
         raise ConfigurationError(
-            f"the data span [{x.min():.4g}, {x.max():.4g}] and leave --bounds {bounds[0]:g} {bounds[1]:g}: state the "
-            "range that inputs are clipped to, or leave it out"
+            f"the data span [{x.min():.4g}, {x.max():.4g}] outside --bounds {bounds[0]:g} {bounds[1]:g}: widen --bounds"
         )
 
 
 def _progress(output: Output) -> Callable[[str, int, int], None]:
-    begun: dict[str, float] = {}
+    start_times: dict[str, float] = {}
 
     def show(what: str, done: int, count: int) -> None:
-        took = time.monotonic() - begun.setdefault(what, time.monotonic())
-        output.status(f"{what}: {done} of {count} inputs{time_left(done, count, took)} ...")
+        elapsed = time.monotonic() - start_times.setdefault(what, time.monotonic())
+        output.status(f"{what}: {done} of {count} inputs{time_left(done, count, elapsed)} ...")
 
     return show
 
 
 def _kept(
-    context: typer.Context, path: Path, read: Reading, x: Any, told: Mapping[str, Any], overwrite: bool
+    context: typer.Context, path: Path, read: Reading, x: Any, options: Mapping[str, Any], overwrite: bool
 ) -> ProofMerger:
     """Own the folder of the proofs, and make sure that none in it is lost."""
     from stability.search.local.proof_folder import NETWORK_FILE, sample_file
@@ -196,57 +195,55 @@ def _kept(
     if isinstance(read.subject, MeasuredClassifier):
         raise ConfigurationError("no certificate covers this network, so there are no proofs to keep: omit --proofs")
     folder: Folder = context.with_resource(claim_folder(path, BY))
-    asked = ProofQuery(np.asarray(x), told["norm"], told["budget"], told["mask"], read.lengths)
+    asked = ProofQuery(np.asarray(x), options["norm"], options["budget"], options["mask"], read.lengths)
     return ProofMerger(folder, BY, read.subject, asked, overwrite=overwrite)
 
 
-def _about(kept: ProofMerger, proofs: Any) -> str:
+def _about(merger: ProofMerger, proofs: Any) -> str:
     """Return lines about the stored proofs."""
-    count, older = kept.count(), kept.count() - len(kept.made)
+    count, older = merger.count(), merger.count() - len(merger.made)
     lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
     if older:
-        lines.append(f"{older} of them are of earlier runs, about the same network")
-    if kept.stayed:
-        lines.append(
-            f"{len(kept.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
-        )
-    if kept.void:
-        lines.append(f"{len(kept.void)} replace older files that prove nothing: damaged, or no longer accepted")
+        lines.append(f"{older} of them come from earlier runs on the same network")
+    if merger.stayed:
+        lines.append(f"{len(merger.stayed)} earlier proofs stay, since they are stronger; --overwrite replaces them")
+    if merger.void:
+        lines.append(f"{len(merger.void)} replace older files that are damaged or no longer valid")
     return "\n".join(lines)
 
 
 def _text(result: LocalRadius) -> str:
-    """The answer in lines: what all samples come to, then sample by sample."""
-    said = result.to_dict()
-    n, correct = said["n"], said["correct"]
+    """Return the result as text: a summary of all samples, then one line for each sample."""
+    document = result.to_dict()
+    n, correct = document["n"], document["correct"]
     over = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
     if result.masked is not None:
-        lines.append(f"changes of {result.masked} entries of an input alone, those of the mask")
+        lines.append(f"perturbed entries of each input: {result.masked}, those of the mask")
     if result.lengths is not None:
-        ends = f"{result.lengths.min()} to {result.lengths.max()}"
-        lines.append(f"the model packs its sequences, {ends} steps: their number counts as given, only values change")
+        length_range = f"{result.lengths.min()} to {result.lengths.max()}"
+        lines.append(f"packed sequences of {length_range} steps: only values are perturbed")
     if result.unread:
-        lines.append(f"{result.unread} not examined: the model answers to them otherwise than over its packed steps")
+        lines.append(f"{result.unread} inputs not examined: the model reads more than their packed steps")
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(
-            f"within {number(result.epsilon)}: {said['certified']} certified, {broken} attacked, "
-            f"{correct - said['certified'] - broken} open"
+            f"within {number(result.epsilon)}: {document['certified']} certified, {broken} attacked, "
+            f"{correct - document['certified'] - broken} open"
         )
     else:
         ratio = result.ratio
         middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
         lines.append(
-            f"median certified radius {at_least(said['median_radius'])}, median attack radius "
-            f"{number(said['median_attack'])}, median ratio {middle}; the certified one is "
-            f"{number(100 * (said['median_share'] or 0.0))} % of the sequence's norm"
+            f"medians: certified radius {at_least(document['median_radius'])} "
+            f"({number(100 * (document['median_share'] or 0.0))} % of the sequence's norm), "
+            f"attack radius {number(document['median_attack'])}, ratio {middle}"
         )
     rows = [
         (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))
-        for s in said["samples"][:SHOWN]
+        for s in document["samples"][:SHOWN]
     ]
-    lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
+    lines += ["", table(("input", "class", "certified radius", "attack radius", ""), rows, right=(0, 1, 2, 3))]
     if n > SHOWN:
         lines.append(f"and {n - SHOWN} more: --json and --out give all")
     return "\n".join(lines)

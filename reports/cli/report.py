@@ -20,43 +20,41 @@ from .data import HELD_OUT, check_data_dir, check_device, chosen
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
 from .sources import open_model, open_subject, there
 
-NO_BOX = (
-    "--input-box: no claim about any of these models is about inputs in a box; leave it out, what is said of them "
-    "holds for every input"
-)
+NO_BOX = "--input-box has no effect on these models: leave it out, their claims hold for every input"
 
 
 def report(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
+        typer.Argument(help="Models to examine; without any, small ones are trained.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
         str | None,
         no_default(
-            "Which models to train: default, all, or names with commas; module:Class is a registered layer of your "
-            "own, module:factory a model that is examined beside them as it is.",
+            "Models to train: default, all, or layer names; module:Class for a registered layer, module:factory for a "
+            "model that is examined without training.",
             "--models",
+            metavar="NAME,NAME",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small samples and, with no MODEL, three short trainings: half a minute.")
+        bool, typer.Option("--quick", help="Small samples and short trainings: about half a minute.")
     ] = False,
-    out: Annotated[Path | None, no_default("The report's directory.", "--out", "-o")] = None,
+    out: Annotated[Path | None, no_default("Folder for the report.", "--out", "-o", metavar="FOLDER")] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
+        typer.Option("--overwrite", help="Permission to replace a report with other settings."),
     ] = False,
-    redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Unfold all blocks of the page, for a print to be audited.")
-    ] = False,
+    redraw: Annotated[
+        Path | None, no_default("Folder whose page is drawn again; nothing is computed.", metavar="FOLDER")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="All blocks of the page unfolded, for printing.")] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Models at a time on this machine (more than one needs the extra `cluster`).")
+        int, typer.Option(min=1, help="Number of parallel processes (2 or more: extra `cluster`).")
     ] = 2,
     seeds: Annotated[
         int,
-        typer.Option(min=1, max=100, help="Trainings of each model, with --seed and the numbers after it: intervals."),
+        typer.Option(min=1, max=100, help="Number of trainings of each model."),
     ] = 1,
     *,
     data: DataOptions,
@@ -65,10 +63,10 @@ def report(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Certify, attack and measure models; write report.html.
+    """Write report.html: certificates, attacks and measurements of models.
 
-    Exit code 0 where nothing is missing; 2 where a model failed, results were changed, or nothing could be measured
-    on the data and the certificate decides nothing: the page shows the rest.
+    Exit code: 0 complete; 2 if a model failed, its results were changed afterwards, or it has neither a verdict nor
+    measurements. The page then shows the rest.
     """
     if redraw is not None:
         asked = {
@@ -78,7 +76,7 @@ def report(
         }  # fmt: skip
         unread = [name for name, value in asked.items() if value]
         if unread:
-            raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
+            raise ConfigurationError(f"--redraw uses stored results only: leave out {', '.join(unread)}")
         from ..page.html import render
 
         _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
@@ -86,24 +84,24 @@ def report(
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:
-        raise ConfigurationError("--seeds trains every model several times: name what to train with --models instead")
+        raise ConfigurationError("--seeds needs models to train: name them with --models instead of MODEL")
     campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box, seeds)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
     from ..page.html import FORMATS, QUICK_FORMATS, page_files, render
 
     board: dict[str, str] = {}
 
-    begun = time.monotonic()
+    start_time = time.monotonic()
 
     def news(name: str, text: str) -> None:
         board[name] = text
         busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
         new, count = len(board) - len(busy), len(campaign.runs)
-        took = time.monotonic() - begun
-        left = time_left(new, count - len(done), took)
-        output.status(f"{len(done) + new}/{count} models{left}  {' · '.join(busy)}")
+        elapsed = time.monotonic() - start_time
+        remaining = time_left(new, count - len(done), elapsed)
+        output.status(f"{len(done) + new}/{count} models{remaining}  {' · '.join(busy)}")
         if text == FINISHED:
-            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(took)}{left}")
+            output.line(f"{len(done) + new}/{count} {name}: finished after {duration(elapsed)}{remaining}")
 
     command = shlex.join(["stability", *console.ASKED])
     try:
@@ -118,9 +116,9 @@ def report(
             formats = QUICK_FORMATS if quick else FORMATS
             page = render(folder, overwrite=overwrite, full=full, formats=formats)
     except KeyboardInterrupt as stop:
-        kept = ", ".join(finished(campaign)) or "none yet"
+        completed = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])
-        raise Interrupted(f"finished models are kept in {folder} ({kept}); go on with: {again}") from stop
+        raise Interrupted(f"finished models are kept in {folder} ({completed}); continue with: {again}") from stop
     output.status()
     _finish(page, failed, output)
 
@@ -137,7 +135,7 @@ def _campaign(
 ) -> Any:
     """Plan the campaign; refuse all that can be refused before anything is written."""
     if paths and train_models is not None:
-        raise ConfigurationError("either name models to examine, or --models to train, not both")
+        raise ConfigurationError("MODEL and --models exclude each other: leave one of them out")
     for path in paths:
         there(path)
 
@@ -157,31 +155,31 @@ def _campaign(
     }
     if paths:
         called = zip(names_for(paths), titles_for(paths), paths)
-        given = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
+        originals = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
         if named is not None and named[0] == "data":
-            _check_data(given, named[1], compute.seed)
+            _check_data(originals, named[1], compute.seed)
         elif named is None:
             check_data_dir(paths, compute.data_dir)
-        if box is not None and not any(reads_box(g.subject) for g in given):
+        if box is not None and not any(reads_box(g.subject) for g in originals):
             raise ConfigurationError(NO_BOX)
-        return Campaign(folder, tuple(g.name for g in given), given, **common)
-    names, own = _to_train(preset_names(train_models, quick), named or ("digits", {}))
-    if own and seeds > 1:
+        return Campaign(folder, tuple(g.name for g in originals), originals, **common)
+    names, originals_trained = _to_train(preset_names(train_models, quick), named or ("digits", {}))
+    if originals_trained and seeds > 1:
         raise ConfigurationError(
-            f"--seeds trains every model several times: leave {own[0].path} out, which is examined"
+            f"--seeds needs models to train: leave {originals_trained[0].path} out, which is only examined"
         )
     if named is not None and named[0] == "data":
-        _check_data(own, named[1], compute.seed)
+        _check_data(originals_trained, named[1], compute.seed)
     known = known_presets()
-    chosen = [known[name] for name in names if name in known] if box is not None else []
-    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in chosen if p.layer in LAYERS]
-    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in own)))):
+    presets = [known[name] for name in names if name in known] if box is not None else []
+    trained = [LAYERS[p.layer](2, p.hidden, **p.config) for p in presets if p.layer in LAYERS]
+    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in originals_trained)))):
         raise ConfigurationError(NO_BOX)
-    return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)
+    return Campaign(folder, names, originals_trained, task=named or ("digits", {}), seeds=seeds, **common)
 
 
 def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """The models of ``--models`` by name, and those of them that a user's factory gives.
+    """Return the names of the models of ``--models``, and the models that a user's factory makes.
 
     Raises:
         ConfigurationError: a user's code that gives nothing usable, or a layer twice.
@@ -193,14 +191,14 @@ def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple
     called = {name: registered_layer(name) if names_code(name) else name for name in names}
     trained = [layer for layer in called.values() if layer is not None]
     if len(set(trained)) < len(trained):
-        raise ConfigurationError(f"--models names a layer twice: {', '.join(trained)}")
+        raise ConfigurationError(f"--models must not repeat a layer: {', '.join(trained)}")
     paths = [name for name, layer in called.items() if layer is None]
     folders = dict(zip(paths, names_for([*trained, *paths])[len(trained) :]))
-    given = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
-    return tuple(layer or folders[name] for name, layer in called.items()), tuple(given)
+    originals = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
+    return tuple(layer or folders[name] for name, layer in called.items()), tuple(originals)
 
 
-def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
+def _check_data(originals: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
     """Refuse data that do not fit a model before anything is written."""
     from torch import nn
 
@@ -208,7 +206,7 @@ def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> N
     from ...analysis.tasks import make_task
 
     task = make_task("data", seed=seed, **options)
-    for g in given:
+    for g in originals:
         if isinstance(g.subject, nn.Module):
             joined(task, g.subject, g.path)
         else:
@@ -216,7 +214,7 @@ def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> N
 
 
 def _given(path: str) -> Any:
-    """A model as it is; one of our own that has no system is examined all the same."""
+    """Open the model of a path; a network of the toolkit without a known system is returned as well."""
     try:
         return open_subject(path)
     except UnsupportedError:
@@ -229,35 +227,35 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     from ..stored.facts import ranked, score, verdict_counts
 
     result = collect(page.parent)
-    lost, lines = {**result.failed, **failed}, []
+    failures, lines = {**result.failed, **failed}, []
     for m in ranked(result.models):
-        found = score(m)
-        said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
+        best_score = score(m)
+        score_text = "" if best_score is None else f", {best_score.label} {metric(best_score.value, best_score.metric)}"
         more = f"; {len(m.trainings.runs)} trainings: {verdict_counts(m)}" if m.trainings.several else ""
-        lines.append(f"{m.title}: {verdict_word(m.state)}{said}{more}")
-    lines += [f"{name}: failed ({why})" for name, why in lost.items()]
+        lines.append(f"{m.title}: {verdict_word(m.state)}{score_text}{more}")
+    lines += [f"{name}: failed ({why})" for name, why in failures.items()]
     seconds = result.settings.get("seconds")
-    took = f" (in {duration(seconds)})" if seconds is not None else ""
-    text = "\n".join(lines) + f"\n\nReport{took}: {page}"
-    output.show({"report": page, **result.to_dict(), "failed": lost}, text)
-    _complete(result, lost)
+    time_note = f" (in {duration(seconds)})" if seconds is not None else ""
+    text = "\n".join(lines) + f"\n\nReport{time_note}: {page}"
+    output.show({"report": page, **result.to_dict(), "failed": failures}, text)
+    _complete(result, failures)
 
 
-def _complete(result: Any, lost: dict[str, str]) -> None:
-    """A page that lacks a model, or shows it without what was found about it, is no success, whatever else it shows.
+def _complete(result: Any, failures: dict[str, str]) -> None:
+    """Raise an error if the page lacks a model or some of its results.
 
     Raises:
         StabilityError: naming them.
     """
     from ..stored.reasons import missing
 
-    found = {
+    reasons = {
         m.title: m.refused
         or (f"changed after the analysis, and not shown: {', '.join(m.changed)}" if m.changed else "")
         or (f"nothing but a certificate that decides nothing: {missing(m)[0].text}" if m.idle else "")
         for m in result.models
     }
-    lost = lost | {title: why for title, why in found.items() if why}
-    if lost:
-        why = "; ".join(f"{name}: {text}" for name, text in lost.items())
-        raise StabilityError(f"the report in {result.folder} lacks results of {len(lost)} of its models: {why}")
+    failures = failures | {title: why for title, why in reasons.items() if why}
+    if failures:
+        why = "; ".join(f"{name}: {text}" for name, text in failures.items())
+        raise StabilityError(f"the report in {result.folder} is incomplete: {why}")

@@ -9,13 +9,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stability.kernel.format.sentences import at_most
+
 from ..formatting import bound, bound_at, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
-from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
+from ..vocabulary import CRITERIA, UNSOUND, mark, meaning, notes, reason, sentence, state, weaker
 
-SLOW = 1000  # steps; where the length of the sequences is not known, half after more of them is called slow
+SLOW = 1000
+"""Steps: a proved half-life above this is called slow if the length of the sequences is unknown."""
 NOT_APPLYING = "– does not apply"
+SHORT_LABELS = {
+    "certainly below the start": "below start",
+    "modulus of the eigenvalue": "|eigenvalue|",
+    "recovery time": "recovery",
+    "memory horizon": "memory",
+}
+"""Labels of facts as the screen has room for them."""
+STATED = ("certainly below half of it", "overshoot")
+"""Facts that the screen shows in another line: the sentence below the verdict, and the line of the rate."""
+MAX_HINTS = 2
+"""Commands that lead further, at most; ``--json`` has all."""
 
 
 def screen(
@@ -30,7 +44,7 @@ def screen(
     length: int | None = None,
     margin: Mapping[str, float] | None = None,
 ) -> str:
-    """The certificate as one screen of text.
+    """Return a certificate as one screen of text.
 
     Args:
         model: what it is about, in the user's words.
@@ -54,45 +68,51 @@ def screen(
             break_on_hyphens=False,
         )  # fmt: skip
 
-    found = state(summary)
+    verdict = state(summary)
     part = summary.get("meta", {}).get("part")
     about = f"{model}, the part {part}" if part else model
-    word = verdict_word(found) + " for inputs in the box" * bool(found == "certified" and summary.get("driven"))
-    said = sentence(summary, discrete) + (_slow(summary, length) if discrete and found == "certified" else "")
-    lines = [f"{printable(about)}: {word.upper()}", wrap(said), ""]
-    evidence = "none" if found == "inconclusive" else f"proved ({summary['proof']})"
-    facts = [("claim", str(summary["statement"])), ("evidence", evidence)]
-    if found == "certified":
+    word = verdict_word(verdict) + " for inputs in the box" * bool(verdict == "certified" and summary.get("driven"))
+    text = sentence(summary, discrete) + (_slow(summary, length) if discrete and verdict == "certified" else "")
+    lines = [f"{printable(about)}: {word.upper()}", wrap(text)]
+    facts = [("claim", str(summary["statement"]))]
+    if verdict == "certified":
         name = str(summary["criterion"])
         facts.append(("criterion", f"{name}: {CRITERIA.get(name, '')}"))
-    facts += meaning(summary, discrete)
-    if found == "inconclusive":
+    for label, value in meaning(summary, discrete):
+        value += f", overshoot {at_most(summary['overshoot'])}" * (label == "rate")
+        facts += [] if label in STATED else [(SHORT_LABELS.get(label, label), value)]
+    facts.append(("evidence", "none" if verdict == "inconclusive" else f"proved ({summary['proof']})"))
+    if verdict == "inconclusive":
         facts.append(("margins", reason(summary)))
     if margin is not None:
         low, high = margin["certified"], margin["destabilizing"]
         proved = [f"slopes × {bound(low, 4, up=False)} are certified"] * (low > 0)
         proved += [f"slopes × {bound(high, 4, up=True)} are proved to destabilize"] * (high < float("inf"))
         facts.append(("gain margin", ", ".join(proved) or "no factor of the slopes is certified or refuted"))
-    facts += [("note", text) for text in notes(summary, where=where)]
-    room = max(len(name) for name, _ in [*facts, ("next", "")]) + 2 if width >= 60 else 2
-    lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]
-    for why, command in hints:  # a command stays on one line, so that it can be copied
-        lines += [wrap(f"{'next':<{room}}{why}:", hang=room if width >= 60 else 2), f"    {printable(command)}"]
+    facts += [("note", note) for note in notes(summary, range_words=where)]
+    room = max(len(label) for label, _ in facts) + 2 if width >= 60 else 2
+    hang = room if width >= 60 else 2
+    lines += [wrap(f"{label:<{room}}{value}", hang=hang) for label, value in facts]
+    for purpose, command in hints[:MAX_HINTS]:  # a command stays on one line, so that it can be copied
+        lines += [wrap(f"{'next':<{room}}{purpose}:", hang=hang), f"    {printable(command)}"]
     if summary["findings"]:
         lines += ["", *_findings(summary["findings"], width)]
-    claims = weaker(summary)
-    if claims:
-        lines += ["", "  further claims"]
-        lines += [wrap(f"{name}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
+    for label, answer, statement in weaker(summary):
+        lines.append(_line(f"  {label} ({answer}): {statement.partition(': ')[2] or statement}", width))
     if opinions is not None:
         lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
         grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)
         lines += [f"  {line}" for line in grid.splitlines()]
         lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
     file = shlex.quote(printable(saved or "certificate.json"))
-    kept = f"Keep it with -o {file}" if saved is None else f"Written to {file}"
-    check = f"; check it without a solver: stability verify {file}" if found != "inconclusive" else ""
-    return "\n".join([*lines, "", wrap(kept + check)])
+    action = f"Keep it with -o {file}" if saved is None else f"Written to {file}"
+    check = f"; check it without a solver: stability verify {file}" if verdict != "inconclusive" else ""
+    return "\n".join([*lines, "", wrap(action + check)])
+
+
+def _line(text: str, width: int) -> str:
+    """Return the beginning of a text that fits one line, up to a whole word."""
+    return text if len(text) <= width else f"{text[: width - 1].rpartition(' ')[0]} …"
 
 
 def _slow(summary: Mapping[str, Any], length: int | None) -> str:
@@ -101,26 +121,23 @@ def _slow(summary: Mapping[str, Any], length: int | None) -> str:
     if half is None or half <= (length or SLOW):
         return ""
     gain = any(c["name"] == "gain" and c["verdict"] == "certified" for c in summary["claims"])
-    kept = bound(bound_at(length or SLOW, summary["pairs"], True), 4, up=True)
-    said = f" That is slow: after {length or SLOW} steps the proved bound is {kept} × the distance at the start."
-    return said + " The gain below holds from the first step." * gain
+    share = bound(bound_at(length or SLOW, summary["pairs"], True), 4, up=True)
+    text = f" That is slow: after {length or SLOW} steps the proved bound is {share} × the distance at the start."
+    return text + " The gain below holds from the first step." * gain
 
 
 def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    """A line a criterion, its detail in full below where it is too long to stand beside."""
-    silent = [str(f["criterion"]) for f in findings if mark(f)[0] == NOT_APPLYING]
-    findings = [f for f in findings if mark(f)[0] != NOT_APPLYING]
-    rows = [(mark(f)[0], str(f["criterion"]), margin_words(f["margin"])) for f in findings]
-    grid = table(("", "criterion", "margin"), rows, right=(2,)).splitlines()
-    first = max(map(len, grid)) + 4
-    beside = max((len(str(f["detail"])) for f in findings), default=0) + first <= width
-    lines = [f"  {grid[0]:<{first - 2}}{'detail' if beside else ''}".rstrip()]
-    for line, finding in zip(grid[1:], findings):
-        if beside:
-            lines.append(f"  {line:<{first - 2}}{finding['detail']}".rstrip())
-            continue
-        lines.append(f"  {line}")
-        if finding["detail"]:
-            indent = " " * 6
-            lines.append(textwrap.fill(str(finding["detail"]), width, initial_indent=indent, subsequent_indent=indent))
-    return [*lines, f"  {NOT_APPLYING}: {', '.join(silent)}"] if silent else lines
+    """Return a line for each criterion, cut to the width; ``--json`` has every detail in full."""
+    inapplicable = [str(f["criterion"]) for f in findings if mark(f)[0] == NOT_APPLYING]
+    findings = [f for f in findings if mark(f)[0] != NOT_APPLYING and f["criterion"] not in UNSOUND]
+    rows = [(mark(f)[0], str(f["criterion"]), margin_words(f["margin"]), str(f["detail"])) for f in findings]
+    grid = table(("", "criterion", "margin", "detail"), rows, right=(2,)).splitlines()
+    if len(findings) > 2:
+        lines = [f"  {_line(line, width - 2)}" for line in grid]
+    else:
+        detail = grid[0].index("detail") + 2
+        lines = [
+            textwrap.fill(line, width, initial_indent="  ", subsequent_indent=" " * detail, drop_whitespace=True)
+            for line in grid
+        ]
+    return [*lines, f"  {NOT_APPLYING}: {', '.join(inapplicable)}"] if inapplicable else lines

@@ -29,8 +29,8 @@ def open_subject(name: str, *, continuous: bool = False, cell: str | None = None
     from ...models.sources import load_subject
 
     source = load_subject(name, continuous=continuous, cell=cell)
-    own = source.module is not None and not continuous
-    return source.module if own else source.subject
+    is_module = source.module is not None and not continuous
+    return source.module if is_module else source.subject
 
 
 def matrices_system(name: str) -> Any:
@@ -41,7 +41,7 @@ def matrices_system(name: str) -> Any:
 
 
 def open_parts(name: str) -> tuple[dict[str, Any], bool]:
-    """The recurrent parts of a network that has several, and whether they are one system together.
+    """Return the recurrent parts of a network, and whether they form one system.
 
     Args:
         name: a model in any of its forms.
@@ -72,7 +72,7 @@ def open_parts(name: str) -> tuple[dict[str, Any], bool]:
 
 
 def open_model(name: str) -> Any:
-    """The network behind a name, to be run on data; it need not have a system.
+    """Open a network by name, to run it on data; its system need not be known.
 
     Args:
         name: a run directory, a model file, or ``package.module:factory``.
@@ -87,7 +87,7 @@ def open_model(name: str) -> Any:
     if module is None:
         why = without_network(name)
         raise ConfigurationError(
-            f"{name} holds recurrent weights only, no network that could be run on data{f': {why}' if why else ''}"
+            f"{name} holds recurrent weights only, and this command needs the whole network{f': {why}' if why else ''}"
         )
     return module
 
@@ -111,7 +111,7 @@ def there(name: str) -> None:
             raise FileFormatError(f"{name} is empty")
         return
     if not names_code(name):
-        raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
+        raise FileFormatError(f"{name} is no file, directory or package.module:factory")
     code = split_factory_name(name)[0]
     if is_python_file(code) and not os.path.isfile(code):
         raise FileFormatError(f"there is no file {code}")

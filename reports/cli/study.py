@@ -17,29 +17,25 @@ from .options import Compute, Output, no_default
 
 def study(
     name: Annotated[str | None, typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False)] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the studies and what they rerun.")] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Run every study, each in its folder, and make an index.")
-    ] = False,
-    quick: Annotated[bool, typer.Option(help="A small version: the shape of the result in a minute.")] = False,
-    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List of the studies.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every study, each in its folder, and an index.")] = False,
+    quick: Annotated[bool, typer.Option(help="Small version, about one minute.")] = False,
+    out: Annotated[Path | None, no_default("Folder for the results.", "--out", "-o", metavar="FOLDER")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files in the folder that no study made, where names are equal.")
+        bool, typer.Option("--overwrite", help="Permission to replace other files of the same names.")
     ] = False,
     *,
     compute: Compute,
     output: Output,
 ) -> None:
-    """Rerun a table or figure of the papers.
+    """Rerun a table or figure of a paper and write its page, study.html.
 
-    It draws the page study.html.
-
-    Exit code 2 where a training diverged; with --all, where a study failed: the others go on.
+    Exit code 2 if a training diverged or, with --all, if one study failed; the others still run.
     """
     from ...analysis.studies import STUDIES
 
     if every and name is not None:
-        raise ConfigurationError(f"either name a study or run --all, not both: got {name!r}")
+        raise ConfigurationError(f"NAME and --all exclude each other, got {name!r}")
     if listing:
         known = {name: s.summary for name, s in STUDIES.items()}
         output.show({"studies": known}, table(("study", "reruns"), list(known.items())))
@@ -47,7 +43,7 @@ def study(
         _every(out or Path("runs") / "studies", quick, overwrite, compute, output)
     elif name is None:
         raise ConfigurationError(
-            f"name a study: {', '.join(STUDIES)}; `stability study --list` says what they are, --all runs every one"
+            f"name a study ({', '.join(STUDIES)}) or use --all; `stability study --list` describes them"
         )
     else:
         folder = out or Path("runs") / f"study-{name}"
@@ -74,7 +70,7 @@ def _one(
     try:
         result = run_study(name, out=folder, quick=quick, **asdict(compute), overwrite=overwrite, progress=progress)
     except KeyboardInterrupt as stop:
-        raise Interrupted(f"finished parts are kept in {folder}; the same command goes on from there") from stop
+        raise Interrupted(f"finished parts are kept in {folder}; the same command continues") from stop
     return result, render_study(result, folder, overwrite=overwrite, index=index)
 
 
@@ -89,21 +85,19 @@ def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output:
 
     done: dict[str, Any] = {}
     failed: dict[str, str] = {}
-    shown: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     index = folder / "index.html"
     for name in STUDIES:
         try:
             done[name], page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
-            shown[name] = {"page": page, "seconds": done[name].seconds, "conclusion": done[name].conclusion}
+            entries[name] = {"page": page, "seconds": done[name].seconds, "conclusion": done[name].conclusion}
         except StabilityError as error:
             failed[name] = str(error)
-            shown[name] = {"failed": str(error)}
+            entries[name] = {"failed": str(error)}
         index = render_index(folder, done, failed, overwrite=overwrite)
     status("", output.quiet)
     lines = [f"{name} ({duration(result.seconds)}): {result.conclusion}" for name, result in done.items()]
-    output.show({"out": folder, "index": index, "studies": shown}, "\n".join([*lines, "", f"Index: {index}"]))
+    output.show({"out": folder, "index": index, "studies": entries}, "\n".join([*lines, "", f"Index: {index}"]))
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
-        raise StabilityError(
-            f"{len(failed)} of {len(STUDIES)} studies have no result: {why}; the index shows the others"
-        )
+        raise StabilityError(f"{len(failed)} of {len(STUDIES)} studies failed: {why}; the index shows the others")

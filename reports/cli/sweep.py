@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 
 from ..formatting import number, table
 from .console import Interrupted, time_left
-from .options import Output, Scheduler, no_default
+from .options import Output, Scheduler, with_default
 
 COLUMNS = ("test_metric", "verdict", "rate", "overshoot")
 """Columns of the printed table, beside those that identify a group and four of the analyses."""
@@ -23,21 +23,27 @@ MAX_ROWS = 200
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="Description: models, tasks, seeds ... (TOML).", metavar="FILE.toml")],
+    file: Annotated[
+        Path, typer.Argument(help="TOML file with models, tasks, seeds (docs/sweeps.md).", metavar="FILE.toml")
+    ],
     *,
-    out: Annotated[Path | None, no_default("Folder of the results (runs/FILE by default).", "--out", "-o")] = None,
+    out: Annotated[
+        Path | None, with_default("Folder for the results.", "runs/FILE", "--out", "-o", metavar="FOLDER")
+    ] = None,
     scheduler: Scheduler = None,
     workers: Annotated[
         int | None,
-        no_default("Jobs at a time on this machine: by default one a core (more than one needs the extra `cluster`)."),
+        with_default("Number of parallel processes (2 or more: extra `cluster`).", "one per core"),
     ] = None,
-    show_status: Annotated[bool, typer.Option("--status", help="Count finished jobs; compute nothing.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute failed jobs again.")] = False,
+    show_status: Annotated[
+        bool, typer.Option("--status", help="Number of finished jobs; nothing is computed.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Failed jobs are computed again.")] = False,
     output: Output,
 ) -> None:
-    """Run many trainings with certificates and analyses.
+    """Run many trainings with certificates and analyses, and print one table.
 
-    Finished jobs are not computed again. Exit code 2 if jobs failed; the table of the others is printed.
+    Finished jobs are not repeated. Exit code 2 if jobs failed; the table shows the others.
     """
     from ...analysis.sweep import Sweep, run_sweep, sweep_state
 
@@ -50,14 +56,14 @@ def sweep(
         text = "{done} of {jobs} jobs done, {failed} failed, {left} left".format(**state)
         output.show({"store": folder, **state}, text)
         return
-    begun, before = time.monotonic(), -1
+    start_time, before = time.monotonic(), -1
 
     def progress(counts: dict[str, int], news: str) -> None:
         nonlocal before
         ended = counts["jobs"] - counts["left"]
         before = ended if before < 0 else before
-        left = time_left(ended - before, counts["jobs"] - before, time.monotonic() - begun)
-        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{left}  {news}")
+        remaining = time_left(ended - before, counts["jobs"] - before, time.monotonic() - start_time)
+        output.status(f"{ended} of {counts['jobs']} jobs, {counts['failed']} failed{remaining}  {news}")
 
     try:
         outcome = run_sweep(
@@ -84,8 +90,10 @@ def _text(asked: Any, outcome: Any) -> str:
 
     by = ["model", "task", *asked.grid]
     groups = over_trainings([row for row in outcome.table if "error" not in row], by)
-    ends = (".low", ".high", ".n")
-    analyses = [c for g in groups for c in g if "." in c and c.split(".")[0] in asked.analyses and not c.endswith(ends)]
+    suffixes = (".low", ".high", ".n")
+    analyses = [
+        c for g in groups for c in g if "." in c and c.split(".")[0] in asked.analyses and not c.endswith(suffixes)
+    ]
     lines = [f"{outcome.done} of {outcome.jobs} jobs done, {outcome.failed} failed, {outcome.lost} lost", ""]
     lines += [_table(groups, by, list(dict.fromkeys(analyses))[:4])] if groups else []
     if any(g["trainings"] > 1 for g in groups):
@@ -97,8 +105,8 @@ def _text(asked: Any, outcome: Any) -> str:
 def _table(groups: Sequence[Mapping[str, Any]], by: Sequence[str], more: Sequence[str]) -> str:
     columns = [c for c in (*COLUMNS, *more) if any(g.get(c) is not None for g in groups)]
     cells = [[*(str(g.get(c)) for c in by), str(g["trainings"]), *(_cell(g, c) for c in columns)] for g in groups]
-    shown = table((*by, "trainings", *columns), cells[:MAX_ROWS], right=range(len(by), len(by) + 1 + len(columns)))
-    return shown + (f"\nand {len(groups) - MAX_ROWS} more: table.csv has all" if len(groups) > MAX_ROWS else "")
+    grid = table((*by, "trainings", *columns), cells[:MAX_ROWS], right=range(len(by), len(by) + 1 + len(columns)))
+    return grid + (f"\nand {len(groups) - MAX_ROWS} more: table.csv has all" if len(groups) > MAX_ROWS else "")
 
 
 def _cell(group: Mapping[str, Any], column: str) -> str:

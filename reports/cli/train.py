@@ -28,23 +28,28 @@ def train(
     *,
     subject: ModelOptions,
     settings: TrainingOptions,
-    seeds: Annotated[int | None, no_default("Number of trainings, each with its seed, from --seed on.")] = None,
-    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: none.")] = 25,
-    time_limit: Annotated[float | None, no_default("Seconds after which a training stops.")] = None,
-    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
-    resume: Annotated[Path | None, no_default("Continue the run in this folder.")] = None,
+    seeds: Annotated[int | None, no_default("Number of trainings; their seeds count up from --seed.")] = None,
+    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: no records.")] = 25,
+    time_limit: Annotated[
+        float | None, no_default("Time limit of each training, in seconds.", metavar="SECONDS")
+    ] = None,
+    out: Annotated[Path | None, no_default("Folder for the run.", "--out", "-o", metavar="FOLDER")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Permission to replace an earlier run.")] = False,
+    resume: Annotated[Path | None, no_default("Folder of a run to continue.", metavar="FOLDER")] = None,
     compute: Compute,
     output: Output,
 ) -> None:
-    """Train a model and write its run directory."""
+    """Train a recurrent network and write its run directory.
+
+    The directory holds weights, settings, the loss curve and spectra; `stability certify DIR` reads it.
+    """
     if subject.preset == "list":
         _show_presets(output)
         return
     time_limit = check_seconds(time_limit)
     if resume is not None:
         if out is not None:
-            raise ConfigurationError("--resume goes on in its own folder: leave --out away")
+            raise ConfigurationError("--resume continues in its own folder: leave --out away")
         _refuse_other_options({**asdict(replace(subject, data=None)), **asdict(settings), "seeds": seeds})
         folder, result = resume, _resumed(resume, settings.epochs, subject.data, compute, output, time_limit)
     else:
@@ -63,11 +68,11 @@ def train(
 
 
 def _refuse_other_options(asked: Mapping[str, Any]) -> None:
-    """A run goes on as it began: nothing but the number of epochs may be said anew."""
+    """Refuse options other than the number of epochs when a run is resumed."""
     named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
     if named is not None:
         option = NAMES.get(named, f"--{named.replace('_', '-')}")
-        raise ConfigurationError(f"--resume goes on as the run began, only --epochs may change: leave {option} away")
+        raise ConfigurationError(f"--resume keeps the settings of the run except --epochs: leave {option} away")
 
 
 def _resumed(
@@ -87,7 +92,7 @@ def _trained(
     folder: Path,
     compute: Compute,
     output: Output,
-    said: str,
+    prefix: str,
     *,
     track_every: int,
     overwrite: bool,
@@ -101,10 +106,12 @@ def _trained(
 
     network, task, tracker = prepare(plan, track_every, compute)
     asked = {**plan.settings_for(task), "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
-    asked["progress"] = _progress(output, task.metric_name, said)
+    asked["progress"] = _progress(output, task.metric_name, prefix)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
         if read_run(folder).document["model"] != plain_value(with_code(network)):
-            raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
+            raise ConfigurationError(
+                f"{folder} holds the run of another model: choose another folder, or add --overwrite"
+            )
         return training.train(network, task, resume=folder, **asked)
     return training.train(network, task, out=folder, overwrite=overwrite, **asked)
 
@@ -117,12 +124,12 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         raise ConfigurationError(f"--seeds must be at least 1, got {seeds}")
     results: dict[int, Any] = {}
     for seed in range(compute.seed, compute.seed + seeds):
-        said = f"seed {seed} ({len(results) + 1} of {seeds}), "
-        run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, said, go_on=True, **how)
+        prefix = f"seed {seed} ({len(results) + 1} of {seeds}), "
+        run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, prefix, go_on=True, **how)
         if run.interrupted:
             output.status()
             command = shlex.join(["stability", *console.ASKED])
-            raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; go on with: {command}")
+            raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; continue with: {command}")
         results[seed] = run
     output.status()
     done = {seed: run for seed, run in results.items() if run.test_metric is not None}
@@ -141,10 +148,10 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         "summary": {name: value.to_dict() for name, value in spread.items()},
     }
     output.show(document, _seeds_text(folder, results, spread))
-    lost = {seed: run for seed, run in results.items() if run.stopped == "diverged"}
-    if lost:
-        why = "; ".join(f"seed {seed}: {run.detail}" for seed, run in lost.items())
-        raise ConfigurationError(f"{len(lost)} of {seeds} trainings diverged: {why}")
+    diverged = {seed: run for seed, run in results.items() if run.stopped == "diverged"}
+    if diverged:
+        why = "; ".join(f"seed {seed}: {run.detail}" for seed, run in diverged.items())
+        raise ConfigurationError(f"{len(diverged)} of {seeds} trainings diverged: {why}")
 
 
 def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, Any]) -> str:
@@ -159,20 +166,21 @@ def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, A
         mean, least, largest = (metric(getattr(over, name), kind) for name in ("mean", "least", "largest"))
         lines.append(f"held-out {metric_word(kind)}: mean {mean}, least {least}, largest {largest}")
         if over.n == 1:
-            lines.append("  one training says nothing about others: no interval")
+            lines.append("  an interval needs at least two trainings")
         else:
             low, high = metric(over.low, kind), metric(over.high, kind)
             lines.append(f"  {100 * over.confidence:g} % interval of the mean over {over.n} trainings: {low} to {high}")
     return "\n".join([*lines, f"  runs: {folder}"])
 
 
-def _progress(output: Output, kind: str | None, said: str = "") -> Any:
+def _progress(output: Output, kind: str | None, prefix: str = "") -> Any:
     """Return the function that shows the progress of a training."""
 
-    def progress(news: Any) -> None:
-        done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
+    def progress(state: Any) -> None:
+        done = f", held-out {metric_word(kind)} {metric(state.finished.test_metric, kind)}" if state.finished else ""
         output.status(
-            f"{said}epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}"
+            f"{prefix}epoch {state.epoch}/{state.epochs}, batch {state.batch}/{state.batches}, "
+            f"loss {number(state.loss)}{done}"
         )
 
     return progress
@@ -188,16 +196,16 @@ def _metric_of(folder: Path) -> str | None:
 
 
 def _show_presets(output: Output) -> None:
-    """The papers' experiments, their sources and what those leave open."""
+    """Print the papers' experiments, their sources and the settings that these leave open."""
     from ...analysis.training.presets import PAPERS
 
     rows = [(name, p.task, p.layer, str(p.hidden)) for name, p in PAPERS.items()]
     lines = [table(("preset", "task", "model", "units"), rows, right=(3,)), ""]
     for name, preset in PAPERS.items():
         lines += [f"{name}: {preset.title}"]
-        lines += [f"  not said there: {'; '.join(preset.open)}"] if preset.open else []
-    shown = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
-    output.show({"presets": shown}, "\n".join(lines))
+        lines += [f"  not stated there: {'; '.join(preset.open)}"] if preset.open else []
+    entries = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
+    output.show({"presets": entries}, "\n".join(lines))
 
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
@@ -211,28 +219,28 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
 
     network, task, _ = prepare(plan, 0, compute)
     network = network.to("cpu")
-    found: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
+    comparison: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
     target = plan.training.get("gain_target")
     for moment in ("before", "after"):
         if moment == "after":
             network.load_state_dict(read_tensors(folder / "model.safetensors"))
         x, y = task.test
-        said: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
+        results: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
         try:
-            said["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
+            results["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
             bound = math.inf if target is None else proved_gain(network, target).value
-            said["gain"] = bound if math.isfinite(bound) else None
+            results["gain"] = bound if math.isfinite(bound) else None
         except StabilityError as error:
-            said["reason"] = str(error)
-        found[moment] = said
-    return found
+            results["reason"] = str(error)
+        comparison[moment] = results
+    return comparison
 
 
 def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, Any]) -> None:
     """Say what a training came to."""
     if result.interrupted:
         raise Interrupted(
-            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume "
+            f"{result.epochs} finished epochs are kept in {folder}; continue with: stability train --resume "
             f"{shell_name(str(folder))}"
         )
     more = {"repaired": repaired} if repaired else {}
@@ -246,28 +254,28 @@ def _repair_text(repaired: Mapping[str, Any]) -> str:
         return ""
     lines = []
     for moment in ("before", "after") if repaired["from"] is not None else ("after",):
-        said = repaired[moment]
-        proved = "" if said["gain"] is None else f", gain from inputs to states at most {said['gain']:.6g} (proved)"
-        verdict = said["verdict"] or "no verdict"
-        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(said['test_metric'], repaired['metric'])}")
+        run = repaired[moment]
+        proved = "" if run["gain"] is None else f", gain from inputs to states at most {run['gain']:.6g} (proved)"
+        verdict = run["verdict"] or "no verdict"
+        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(run['test_metric'], repaired['metric'])}")
     return "\n" + "\n".join(lines)
 
 
 def _summary(folder: Path, result: Any) -> str:
     if result.test_metric is None:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
-    shown = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
+    scores = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
     return (
         f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)} ({result.detail})\n"
-        f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
-        f"guessing {shown['chance']}; {count(result.parameters)} parameters\n"
+        f"  held-out {metric_word(result.metric)} {scores['test_metric']}, training {scores['train_metric']}, "
+        f"guessing {scores['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
         f"  next: {_next(folder)}"
     )
 
 
 def _next(folder: Path) -> str:
-    """The command that certifies a run; gates are certified for inputs in the range of the data alone."""
+    """Return the command that certifies a run; an LSTM or GRU is certified for inputs in the range of the data only."""
     from stability.errors import StabilityError
 
     from ...models.sources import load_subject

@@ -22,16 +22,12 @@ NAMES = {"source": "--from", "layer_settings": "--set", "task_settings": "--task
 class TrainingOptions:
     """Common settings of a training; ``None`` where the command line says nothing. Others are given with ``--set``."""
 
-    epochs: Annotated[int | None, with_default("Passes over the data.", 10)] = None
+    epochs: Annotated[int | None, with_default("Number of passes over the data.", 10)] = None
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
-    batch_size: Annotated[int | None, with_default("Sequences in a batch.", 64)] = None
-    margin_penalty: Annotated[float | None, no_default("Weight of the missing contraction gap in the loss.")] = None
-    objective: Annotated[str | None, with_default("Loss: task, or for certified radii margin, certified.", "task")] = (
-        None
-    )
-    gain_target: Annotated[
-        float | None, no_default("Proved gain from inputs to states to which the weights are projected.")
-    ] = None
+    batch_size: Annotated[int | None, with_default("Number of sequences in a batch.", 64)] = None
+    margin_penalty: Annotated[float | None, no_default("Weight of the contraction penalty in the loss.")] = None
+    objective: Annotated[str | None, with_default("Loss: task; margin or certified for larger radii.", "task")] = None
+    gain_target: Annotated[float | None, no_default("Bound on the gain from inputs to states.")] = None
 
     def given(self) -> dict[str, Any]:
         """Return what the command line says, as options of ``train``."""
@@ -59,29 +55,27 @@ def _epochs(value: Any) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in parts)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"milestones are epochs with commas between them, got {value!r}") from None
+        raise ConfigurationError(f"milestones must be epochs separated by commas, got {value!r}") from None
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Model to train, and its task."""
 
-    preset: Annotated[
-        str | None, no_default("An experiment of the papers by name; other options replace its own. list: show them.")
-    ] = None
+    preset: Annotated[str | None, no_default("Experiment of a paper; `--preset list` shows all.")] = None
     model: Annotated[
         str | None,
-        with_default("Layer by name, deep (--set layer=NAME), or FILE.py:Class of your own.", "lipschitz", "--model"),
+        with_default("Layer, deep (--set layer=NAME), or FILE.py:Class.", "lipschitz", "--model"),
     ] = None
-    task: Annotated[str | None, with_default("Task by name: digits, adding, copying ...", "digits", "--task")] = None
+    task: Annotated[str | None, with_default("Name of the task.", "digits", "--task")] = None
     data: DataFile = None
-    hidden: Annotated[int | None, with_default("Size of the hidden state; width of a residual block.", 64)] = None
-    source: Annotated[str | None, no_default("Start from a trained network.", "--from")] = None
+    hidden: Annotated[int | None, with_default("Number of hidden units; width of a residual block.", 64)] = None
+    source: Annotated[str | None, no_default("Trained network to start from.", "--from", metavar="MODEL")] = None
     layer_settings: Annotated[
         list[str] | None,
-        no_default("Option of the layer, layers=N, or further setting of the training, name=value.", "--set"),
+        no_default("Option of the layer or training; layers=N: depth.", "--set"),
     ] = None
-    task_settings: Annotated[list[str] | None, no_default("Option of the task, name=value.", "--task-set")] = None
+    task_settings: Annotated[list[str] | None, no_default("Option of the task; may be repeated.", "--task-set")] = None
 
 
 @dataclass(frozen=True)
@@ -102,13 +96,13 @@ class Plan:
     layers: int = 1
 
     def settings_for(self, task: Any) -> dict[str, Any]:
-        """The settings for a task."""
+        """Return the training settings for a task."""
         gone = () if task.labels_sequences else self.soft
         return {name: value for name, value in self.training.items() if name not in gone}
 
 
 def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
-    """Settings of the command line; a preset gives those that it leaves open.
+    """Combine the settings of the command line with those of its preset.
 
     Raises:
         ConfigurationError: an unknown preset, or options that contradict each other or have no effect.
@@ -118,10 +112,10 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     from ...analysis.training.presets import paper_preset
 
     config, more, layers = split_settings(assignments("--set", asked.layer_settings or []))
-    given = settings.given()
-    if twice := sorted(given.keys() & more):
+    explicit = settings.given()
+    if twice := sorted(explicit.keys() & more):
         raise ConfigurationError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} are the same: give one of them")
-    given |= more
+    explicit |= more
     if asked.source is not None:
         _refuse_beside_a_source(asked, {**config, **({} if layers is None else {"layers": layers})})
     preset = None if asked.preset is None else paper_preset(asked.preset)
@@ -140,17 +134,17 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     training = dict(preset.training) if preset else {} if asked.source else layer_defaults(model)
     if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
-    training = chosen_settings(given, training)
-    soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in given)
+    training = chosen_settings(explicit, training)
+    soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in explicit)
     if layers is not None and (model == DEEP or type(layers) is not int or layers < 1):
-        raise ConfigurationError(f"--set layers is at least 1, and deep takes --set depth=N, got {layers}")
+        raise ConfigurationError(f"--set layers must be at least 1 (deep: use --set depth=N), got {layers}")
     layers = layers or 1
     name = f"{name}-{layers}-layers" if layers > 1 else name
     return Plan(name, model, hidden, config, named, training, soft, asked.source, layers)
 
 
 def _layer(model: str | None) -> str | None:
-    """The layer's name; a class of layers or cells of one's own is imported.
+    """Return the layer's name; import a user's class of layers or cells.
 
     Raises:
         ConfigurationError: code that is no such class.
@@ -173,11 +167,11 @@ def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> N
     options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(asked, name) is not None]
     options += [f"--set {name}" for name in config]
     if options:
-        raise ConfigurationError(f"--from takes a network with its layer and sizes: leave {options[0]} away")
+        raise ConfigurationError(f"--from sets the layer and its sizes: leave {options[0]} away")
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:
-    """The network, its data and what records its spectra.
+    """Return the network, its data and the recorder of its spectra.
 
     Raises:
         ConfigurationError: an unknown model or task, their options, or a model too large to be trained here.

@@ -21,14 +21,14 @@ def verify(
     certificates: Annotated[
         list[Path],
         typer.Argument(
-            help="Certificate file, or folder of `stability radius --proofs`. Several files get one line each.",
+            help="Certificate file, or folder of certificates or of `stability radius --proofs`.",
             metavar="CERTIFICATE...",
         ),
     ],
     method: Annotated[
         str,
         choice(
-            "float: directed error bounds, any size; exact: rational arithmetic, small systems.",
+            "Arithmetic: rounding error bounds, or rationals.",
             ("float", "exact"),
             "--method",
         ),
@@ -37,10 +37,10 @@ def verify(
     gate: Gate,
     output: Output,
 ) -> None:
-    """Check certificates and folders of proofs again.
+    """Check certificates and folders of proofs again, without a solver.
 
-    Exit code 0 valid, else 1. Several files, a folder of certificates, --require or --min-rate print one line for each
-    file (with --json one object); the exit code is the worst, with a requirement by the codes of `certify`.
+    Exit code: 0 valid, 1 invalid. Several files, --require or --min-rate print one line each, and the exit code is the
+    worst; with a requirement it is the code of `certify` (docs/gate.md).
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.search.local.proof_folder import is_proof_folder
@@ -51,10 +51,10 @@ def verify(
         raise typer.Exit(verify_each(certificates, method, gate, output))
     if is_proof_folder(certificate):
         if method != "float":
-            raise ConfigurationError("proofs about single inputs are checked with --method float only")
+            raise ConfigurationError("--method must be float for a folder of proofs")
         raise typer.Exit(_verify_folder(certificate, output))
     if not certificate.is_file() and certificate.exists():
-        raise FileFormatError(f"{certificate} is no regular file, and no folder of proofs")
+        raise FileFormatError(f"{certificate} is neither a regular file nor a folder of proofs")
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     result = check(certificate, method=method)
@@ -63,8 +63,8 @@ def verify(
         | {"statement": c.statement if c.valid else ""}
         for c in result.checks
     ]
-    said = ("valid", "verdict", "evidence", "statement", "rate", "overshoot", "subject", "reason")
-    document = {"certificate": certificate, **{name: getattr(result, name) for name in said}, "checks": checks}
+    fields = ("valid", "verdict", "evidence", "statement", "rate", "overshoot", "subject", "reason")
+    document = {"certificate": certificate, **{name: getattr(result, name) for name in fields}, "checks": checks}
     output.show(document, _text(certificate, result))
     raise typer.Exit(0 if result.valid else 1)
 
@@ -77,8 +77,8 @@ def _verify_folder(path: Path, output: Output) -> int:
     output.status()
     fields = ("file", "index", "label", "norm", "budget", "masked", "radius", "valid", "reason", "statement")
     samples = [{name: getattr(s, name) for name in fields} for s in result.samples]
-    said = {name: getattr(result, name) for name in ("valid", "reason", "network")}
-    document = {"directory": path, **said, "proved": sum(s.valid for s in result.samples), "samples": samples}
+    fields_shown = {name: getattr(result, name) for name in ("valid", "reason", "network")}
+    document = {"directory": path, **fields_shown, "proved": sum(s.valid for s in result.samples), "samples": samples}
     lines = [f"{printable(path)}: {'valid' if result.valid else 'INVALID'}", f"  {result.reason}"]
     if result.network:
         lines.append(f"  about {result.network}")

@@ -27,5 +27,5 @@ def figures(report: Report) -> tuple[Figure, ...]:
 def appendix(report: Report) -> dict[str, tuple[Figure, ...]]:
     """Return the figures of folded results, by subject, as far as there are data for them."""
     models = ranked(report.models)
-    found = {key: make(models) for key, make in APPENDIX.items()}
-    return {key: (figure,) for key, figure in found.items() if figure is not None}
+    drawn_by_subject = {key: make(models) for key, make in APPENDIX.items()}
+    return {key: (figure,) for key, figure in drawn_by_subject.items() if figure is not None}

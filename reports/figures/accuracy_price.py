@@ -8,26 +8,30 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from ..stored.facts import SEQUENCES, accuracy, halved_in_sequences, proved_range, recommended, scope
+from ..formatting import percent
+from ..stored.facts import SEQUENCES, accuracy, halved_in_sequences, limits, proved_range, recommended
 from ..stored.records import ModelRecord
 from . import layout
 from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
 from .layout import Drawing, Label, Table
 
-READING = f"Models further left forget faster. Shaded: halved within {SEQUENCES:g} training lengths."
-RANGED = " {}: for inputs in a range alone, from the step on at which the proof holds."
+READING = (
+    "Networks further left forget faster; bars are 95 % intervals. "
+    f"Shaded: halved within {SEQUENCES:g} training lengths."
+)
+RANGED = " {}: for a range of inputs only, counted from the step at which the proof begins to hold."
 
 
 def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` for fewer than two accuracies, or without a proof of a known halving time."""
-    known = [m for m in models if accuracy(m) and (m.state != "certified" or halved_in_sequences(m))]
-    if len(known) < 2 or not any(halved_in_sequences(m) for m in known):
+    with_accuracy = [m for m in models if accuracy(m) and (m.state != "certified" or halved_in_sequences(m))]
+    if len(with_accuracy) < 2 or not any(halved_in_sequences(m) for m in with_accuracy):
         return None
     best = recommended(models)
-    ranged = [m.title for m in known if m.state == "certified" and proved_range(m)]
+    ranged = [m.title for m in with_accuracy if m.state == "certified" and proved_range(m)]
     reading = READING + (RANGED.format(", ".join(ranged)) if ranged else "")
     finding, draw = partial(_finding, best=best), partial(_draw, best=best)
-    return layout.figure_of("price", known, _rows, finding, lambda _: reading, _protocol, draw)
+    return layout.figure_of("price", with_accuracy, _rows, finding, lambda _: reading, ("performance",), draw, True)
 
 
 def _rows(model: ModelRecord) -> Table:
@@ -54,40 +58,33 @@ def _draw(models: Sequence[ModelRecord], table: Table, best: ModelRecord | None)
         layout.percents(axes.yaxis)
     names, covered = layout.short_names(models), np.empty((0, 2))
     labels: list[Label] = []
-    aside: list[Label] = []
-    for m, time, value, below, above in zip(models, times, *(table[c] for c in ("accuracy", "low", "high"))):
-        color, free = color_of(m.state), bool(np.isnan(time))
-        axes, at = (rest[0], (len(aside) + 1) / (others + 1)) if free else (left, time)
-        axes.plot([at, at], [below, above], color=color, linewidth=1.2, alpha=0.7)
+    unproven_labels: list[Label] = []
+    for m, time, value, lower, upper in zip(models, times, *(table[c] for c in ("accuracy", "low", "high"))):
+        color, unproven = color_of(m.state), bool(np.isnan(time))
+        axes, at = (rest[0], (len(unproven_labels) + 1) / (others + 1)) if unproven else (left, time)
+        axes.plot([at, at], [lower, upper], color=color, linewidth=1.2, alpha=0.7)
         shape = "o" if m.state in ("certified", "refuted") else "s"
         axes.plot(at, value, shape, color=color, markersize=9 if m is best else 6.5)
-        (aside if free else labels).append((names[m.name], at, value, color))
-        if not free:
-            bar = np.column_stack([np.full(15, at), np.linspace(below, above, 15)])
+        (unproven_labels if unproven else labels).append((names[m.name], at, value, color))
+        if not unproven:
+            bar = np.column_stack([np.full(15, at), np.linspace(lower, upper, 15)])
             covered = np.vstack([covered, bar, [(0.97 * at, value), (1.03 * at, value)]])
     for axes in rest:
         axes.set(xlim=(0, 1), xticks=[])
-        layout.name_ends(axes, aside)
+        layout.name_ends(axes, unproven_labels)
     layout.place(left, labels, covered)
     return drawing
 
 
 def _finding(models: Sequence[ModelRecord], table: Table, best: ModelRecord | None) -> str:
-    titles, table = {m.name: m.title for m in models}, table.set_index("model")
-    shares, proven = table["accuracy"], table["accuracy"][table["halved_within_sequences"].notna()]
-    top, kept = str(shares.idxmax()), best.name if best is not None and best in models else str(proven.idxmax())
-    if shares[kept] == shares[top]:
-        ranged = next((f" {scope(m)}" for m in models if m.name == kept and proved_range(m)), "")
-        return f"The most accurate network, {titles[kept]} ({100 * shares[kept]:.1f}\xa0%), is proven stable{ranged}."
+    shares = table.set_index("model")["accuracy"]
+    top = next(m for m in models if m.name == shares.idxmax())
+    halving = table["model"][table["halved_within_sequences"].notna()]
+    proven = best if best in models else next(m for m in models if m.name == shares[halving].idxmax())
+    high, low = (percent(shares[m.name]).replace(" ", "\xa0") for m in (top, proven))
+    if shares[proven.name] == shares[top.name]:
+        return f"The most accurate network, {proven.title} ({high}), is proven stable{limits(proven)}."
     return (
-        f"With a proof, {titles[kept]} is {100 * (shares[top] - shares[kept]):.1f} points behind the most accurate "
-        f"network, {titles[top]} ({100 * shares[kept]:.1f} against {100 * shares[top]:.1f}\xa0%)."
+        f"With a proof, {proven.title} is {100 * (shares[top.name] - shares[proven.name]):.1f} points behind the most "
+        f"accurate network, {top.title} ({low} against {high})."
     )
-
-
-def _protocol(model: ModelRecord) -> list[str]:
-    if model.trainings.several:
-        return ["", f"bars: 95 % intervals over {len(model.trainings.runs)} trainings"]
-    task = model.analysis.get("task")
-    n = model.performance.get("sequences") or (task.get("test") if isinstance(task, dict) else None)
-    return [layout.amount(n, "test sequence"), "bars: 95 % intervals of sampling, one training each"]

@@ -29,7 +29,7 @@ def hessian(models: Sequence[ModelRecord]) -> Figure | None:
     """Return spectral densities of the Hessian of the training loss; ``None`` where there are none."""
     reading = "Spectral density of the Hessian of the training loss. Each panel has its own horizontal axis."
     rows = partial(_frame, stem="density", columns=("eigenvalue", "density"))
-    return layout.figure_of("hessian", models, rows, _sharpness, lambda _: reading, _hessian_protocol, _densities)
+    return layout.figure_of("hessian", models, rows, _sharpness, lambda _: reading, ("hessian",), _densities)
 
 
 def _frame(model: ModelRecord, stem: str, columns: Sequence[str]) -> Table:
@@ -37,12 +37,12 @@ def _frame(model: ModelRecord, stem: str, columns: Sequence[str]) -> Table:
 
 
 def _sharpness(models: Sequence[ModelRecord], _: Table) -> str:
-    ends = {m.title: v for m in models if (v := m.documents.get("hessian", {}).get("lambda_max")) is not None}
-    if not ends:
+    largest = {m.title: v for m in models if (v := m.documents.get("hessian", {}).get("lambda_max")) is not None}
+    if not largest:
         return "Spectral density of the Hessian at the trained weights."
-    flat, sharp = (f(ends, key=lambda t: ends[t]) for f in (min, max))
-    more = f", {sharp} {number(ends[sharp])}" if len(ends) > 1 else ""
-    return f"Largest Hessian eigenvalue at the end of training: {flat} {number(ends[flat])}{more}."
+    flat, sharp = (f(largest, key=lambda t: largest[t]) for f in (min, max))
+    more = f", {sharp} {number(largest[sharp])}" if len(largest) > 1 else ""
+    return f"Largest Hessian eigenvalue at the end of training: {flat} {number(largest[flat])}{more}."
 
 
 def _densities(models: Sequence[ModelRecord], table: Table) -> Drawing:
@@ -62,12 +62,6 @@ def _densities(models: Sequence[ModelRecord], table: Table) -> Drawing:
         ticks = [v for v in (low, 0.0, high) if v == 0 or abs(v) > 0.16 * (high - low)]
         axes.set_xticks(ticks, [number(v, 2) for v in ticks])
     return drawing
-
-
-def _hessian_protocol(model: ModelRecord) -> list[str]:
-    samples = layout.amount(model.documents.get("hessian", {}).get("samples"), "training sequence")
-    sizes = {"iterations": "Lanczos step", "probes": "random vector"}
-    return [samples, *(layout.amount(layout.budget(model, k), v) for k, v in sizes.items()), layout.first_only(model)]
 
 
 def spectra(models: Sequence[ModelRecord]) -> Figure | None:
@@ -95,19 +89,15 @@ def _along(
 ) -> Figure | None:
     """Return the figure of quantities along training; its title counts the models that end above the border."""
 
-    def finding(known: Sequence[ModelRecord], table: Table) -> str:
-        ends = table[table["line"] != PARTS["theorem1b_published"]].groupby(["model", "line"])["value"].last()
-        above, alone = ends[ends > border + 1e-6].index.get_level_values("model").nunique(), len(known) == 1
-        who = known[0].title if alone else f"{above} of {len(known)} networks"
+    def finding(drawn: Sequence[ModelRecord], table: Table) -> str:
+        finals = table[table["line"] != PARTS["theorem1b_published"]].groupby(["model", "line"])["value"].last()
+        above, alone = finals[finals > border + 1e-6].index.get_level_values("model").nunique(), len(drawn) == 1
+        subject = drawn[0].title if alone else f"{above} of {len(drawn)} networks"
         some = "no " if alone and not above else "a " * (name == "theorem1")
-        return f"At the end of training, {title.format(who, some)}."
+        return f"At the end of training, {title.format(subject, some)}."
 
     draw = partial(_courses, label=label, border=border)
-    return layout.figure_of(name, models, rows, finding, lambda _: reading, _tracked, draw)
-
-
-def _tracked(model: ModelRecord) -> list[str]:
-    return ["computed during training", layout.first_only(model)]
+    return layout.figure_of(name, models, rows, finding, lambda _: reading, (), draw)
 
 
 def layer_of(model: ModelRecord) -> tuple[str, dict[str, Any]]:
@@ -123,16 +113,16 @@ def _moduli(model: ModelRecord) -> Table:
     """Return the largest modulus of every recurrent matrix, of a flow after one integration step."""
     frame, (layer, config) = model.frames.get("eigenvalues"), layer_of(model)
     dt: Any = config.get("dt")
-    known = isinstance(dt, (int, float)) and dt > 0
-    if frame is None or layer in GATED or (layer in EQUATIONS and not known):
+    has_step = isinstance(dt, (int, float)) and dt > 0
+    if frame is None or layer in GATED or (layer in EQUATIONS and not has_step):
         return pd.DataFrame()
     z = frame["real"].to_numpy() + 1j * frame["imag"].to_numpy()
-    if known and config.get("time") != "discrete":
+    if has_step and config.get("time") != "discrete":
         z = 1 + dt * z + (0.5 * (dt * z) ** 2 if config.get("integrator") == "midpoint" else 0.0)
     names = frame["matrix"].astype(str).str.replace(".layer.", " ").str.replace("blocks.", "block ")
     frame = pd.DataFrame({"line": names, "step": frame["step"], "value": np.abs(z)})
-    chosen = frame[~(names.str.startswith("J@") | (names.str.split().str[-1] == "B"))]
-    return chosen.groupby(["line", "step"], sort=False, as_index=False)["value"].max()
+    recurrent = frame[~(names.str.startswith("J@") | (names.str.split().str[-1] == "B"))]
+    return recurrent.groupby(["line", "step"], sort=False, as_index=False)["value"].max()
 
 
 def _margins(model: ModelRecord) -> Table:
@@ -160,12 +150,12 @@ def _courses(models: Sequence[ModelRecord], table: Table, label: str, border: fl
 
 def exponents(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the Lyapunov spectra on one pair of axes; ``None`` where there are none."""
-    return layout.figure_of("exponents", models, _exponents, _signs, _exponents_reading, _exponents_protocol, _falling)
+    return layout.figure_of("exponents", models, _exponents, _signs, _exponents_reading, ("lyapunov",), _falling, True)
 
 
 def _exponents(model: ModelRecord) -> Table:
-    frame, over = model.frames.get("lyapunov", pd.DataFrame()), model.trainings.curve("lyapunov")
-    rows: Table = frame if over is None else over.rename(columns={"at": "index", "mean": "per_step"})
+    frame, means = model.frames.get("lyapunov", pd.DataFrame()), model.trainings.curve("lyapunov")
+    rows: Table = frame if means is None else means.rename(columns={"at": "index", "mean": "per_step"})
     rows = rows.rename(columns={"per_step": "value"}).reindex(columns=["index", "value", "low", "high"]).astype(float)
     return rows[np.isfinite(rows["value"])].sort_values("index")
 
@@ -186,28 +176,22 @@ def _exponents_reading(table: Table) -> str:
 def _falling(models: Sequence[ModelRecord], table: Table) -> Drawing:
     drawing, names = blank(WIDTH, max(3.4, 0.8 + 0.17 * len(models))), layout.short_names(models)
     axes = drawing.subplots()
-    found: dict[str, Table] = {m.name: select(table, model=m.name) for m in models}
+    by_model: dict[str, Table] = {m.name: select(table, model=m.name) for m in models}
     values = table["value"].to_numpy(dtype=float)
     low, high = max(LOWEST, 1.1 * float(values.min(initial=-0.1))), max(0.05, 1.2 * float(values.max()))
     axes.set(xlim=(0, 1), ylim=(low, high), ylabel="Lyapunov exponent per step")
     axes.set_xlabel("index of the exponent, as a share of the number of states")
     axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=":")
-    ends: list[Label] = []
-    cut: list[Label] = []
+    outer: list[Label] = []
+    inner: list[Label] = []
     for m in models:
-        rows, color = found[m.name], color_of(m.state)
+        rows, color = by_model[m.name], color_of(m.state)
         at: Table = rows["index"] / rows["index"].max()
         axes.fill_between(at, rows["low"], rows["high"], color=color, alpha=0.15, linewidth=0)
         axes.plot(at, rows["value"], color=color, alpha=0.8)
         inside = rows["value"] > low
-        (ends if inside.all() else cut).append((names[m.name], at[inside].max(), rows["value"][inside].min(), color))
-    layout.name_ends(axes, ends)
-    lines = [layout.along(f["index"] / f["index"].max(), f["value"], axes, 300) for f in found.values()]
-    layout.place(axes, cut, np.concatenate(lines))
+        (outer if inside.all() else inner).append((names[m.name], at[inside].max(), rows["value"][inside].min(), color))
+    layout.name_ends(axes, outer)
+    lines = [layout.along(f["index"] / f["index"].max(), f["value"], axes, 300) for f in by_model.values()]
+    layout.place(axes, inner, np.concatenate(lines))
     return drawing
-
-
-def _exponents_protocol(model: ModelRecord) -> list[str]:
-    found, runs = model.documents.get("exponents", {}), model.trainings.runs
-    parts = layout.amount(found.get("trajectories"), "test sequence"), layout.amount(found.get("steps"), "step")
-    return [*parts, f"bands: 95 % intervals over {len(runs)} trainings" if len(runs) > 1 else ""]

@@ -32,8 +32,8 @@ def described(result: StudyResult) -> tuple[Figure, ...]:
     Args:
         result: the study with its table and its curves.
     """
-    known = [(f, rows) for f in result.figures if len(rows := _rows(f, result))]
-    alike = groupby(known, key=lambda pair: ([getattr(pair[0], k) for k in SHARED], _series(*pair)))
+    drawable = [(f, rows) for f in result.figures if len(rows := _rows(f, result))]
+    alike = groupby(drawable, key=lambda pair: ([getattr(pair[0], k) for k in SHARED], _series(*pair)))
     return tuple(_figure(f"{result.study}-{k}", list(group)) for k, (_, group) in enumerate(alike, start=1))
 
 
@@ -60,7 +60,7 @@ def _draw(group: Group) -> Drawing:
     grid: Any = np.ravel(drawing.subplots(high, wide, sharey=True, squeeze=False))
     for axes in grid[size:]:
         axes.set_axis_off()
-    ends: list[Label] = []
+    end_labels: list[Label] = []
     for axes, (figure, rows) in zip(grid, group):
         value = axes.yaxis if lines else axes.xaxis
         axes.set(title=printable(figure.title) if size > 1 else "", xlabel=printable(figure.xlabel or figure.x))
@@ -68,13 +68,13 @@ def _draw(group: Group) -> Drawing:
         log = figure.log if lines else "x" * ("y" in figure.log)
         axes.set(**{f"{axis}scale": "log" for axis in log})
         axes.grid(axis="y" if lines else "x")
-        drawn = _lines(axes, figure, rows) if lines else _points(axes, figure, rows, names)
+        labels = _lines(axes, figure, rows) if lines else _points(axes, figure, rows, names)
         for axis in log:
             layout.logarithmic(getattr(axes, f"{axis}axis"))
         if figure.percent:
             layout.percents(value)
-        ends = drawn if axes is grid[wide - 1] else ends
-    layout.name_ends(grid[wide - 1], ends if first.series else [])
+        end_labels = labels if axes is grid[wide - 1] else end_labels
+    layout.name_ends(grid[wide - 1], end_labels if first.series else [])
     return drawing
 
 
@@ -92,14 +92,14 @@ def _series(figure: Description, rows: pd.DataFrame) -> list[str]:
     return [_name(v) for v in rows[figure.series].dropna().unique()] if figure.series else [""]
 
 
-def _own(figure: Description, rows: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
+def _series_rows(figure: Description, rows: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
     """Return name, color, rows, and mean, least and largest of the repeats, of each series."""
-    out, named = [], rows[figure.series].map(_name, na_action="ignore") if figure.series else pd.Series("", rows.index)
+    out, names = [], rows[figure.series].map(_name, na_action="ignore") if figure.series else pd.Series("", rows.index)
     for k, name in enumerate(_series(figure, rows)):
-        own = rows[named == name]
-        spread = own.groupby(figure.x, sort=figure.kind == "lines")[figure.y].agg(["mean", "min", "max"])
+        series_rows = rows[names == name]
+        spread = series_rows.groupby(figure.x, sort=figure.kind == "lines")[figure.y].agg(["mean", "min", "max"])
         label = f"{figure.series} {name}" if figure.series and rows[figure.series].dtype.kind in "iuf" else name
-        out.append((shorten(label, 26), SERIES[k % len(SERIES)], own, spread))
+        out.append((shorten(label, 26), SERIES[k % len(SERIES)], series_rows, spread))
     return out
 
 
@@ -108,25 +108,25 @@ def _lines(axes: Axes, figure: Description, rows: pd.DataFrame) -> list[Label]:
     for value, words in figure.marks:
         axes.axhline(value, color=MUTED, linestyle=":", linewidth=0.9)
         axes.annotate(printable(words), (0.01, value), (0, 2), ("axes fraction", "data"), "offset points", color=MUTED)
-    ends: list[Label] = []
-    for k, (name, color, _, spread) in enumerate(_own(figure, rows)):
+    end_labels: list[Label] = []
+    for k, (name, color, _, spread) in enumerate(_series_rows(figure, rows)):
         axes.fill_between(spread.index, spread["min"], spread["max"], color=color, alpha=0.15, linewidth=0)
         axes.plot(spread.index, spread["mean"], color=color, linestyle=("-", "--")[k // len(SERIES) % 2])
-        ends.append((name, float(spread.index[-1]), float(spread["mean"].iloc[-1]), color))
-    return ends
+        end_labels.append((name, float(spread.index[-1]), float(spread["mean"].iloc[-1]), color))
+    return end_labels
 
 
 def _points(axes: Axes, figure: Description, rows: pd.DataFrame, names: list[str]) -> list[Label]:
     """Draw a row for each name: a point for each repeat, a line over their range, a large point at their mean."""
     axes.set_yticks(range(len(names)), [shorten(n, 30) for n in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
-    series, ends = _own(figure, rows), []
-    for k, (name, color, own, spread) in enumerate(series):
+    series, end_labels = _series_rows(figure, rows), []
+    for k, (name, color, series_rows, spread) in enumerate(series):
         shift = 0.5 * (k + 0.5) / len(series) - 0.25
         heights = np.array([names.index(_name(v)) + shift for v in spread.index])
         axes.plot([spread["min"], spread["max"]], [heights, heights], color=color, linewidth=1.2)
         axes.plot(spread["mean"], heights, "o", color=color, markersize=6)
-        repeats = [names.index(_name(v)) + shift for v in own[figure.x]]
-        axes.plot(own[figure.y], repeats, "o", color=color, markersize=3, alpha=0.6)
-        ends.append((name, float(spread["mean"].iloc[-1]), float(heights[-1]), color))
-    return ends
+        repeats = [names.index(_name(v)) + shift for v in series_rows[figure.x]]
+        axes.plot(series_rows[figure.y], repeats, "o", color=color, markersize=3, alpha=0.6)
+        end_labels.append((name, float(spread["mean"].iloc[-1]), float(heights[-1]), color))
+    return end_labels

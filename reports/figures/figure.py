@@ -79,7 +79,7 @@ class Figure:
 
         Args:
             folder: where; made if it is not there.
-            formats: of ``FORMATS``.
+            formats: some of ``FORMATS``.
 
         Returns:
             Names of the files, ``NAME.svg`` ...
@@ -145,12 +145,12 @@ def _inline(drawing: Drawing, name: str, alt: str) -> str:
     for element in root.iter():
         if "d" in element.attrib and element not in exact:
             element.set("d", re.sub(r"\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}", element.attrib["d"]))
-        own = element.attrib.pop("id", None)
-        if own in used:
-            element.set("id", f"{name}-{own}")
-        elif own in frames:
-            element.set("data-curve", own.removeprefix("curve:"))
-            element.set("data-axes", frames[own])
+        identifier = element.attrib.pop("id", None)
+        if identifier in used:
+            element.set("id", f"{name}-{identifier}")
+        elif identifier in frames:
+            element.set("data-curve", identifier.removeprefix("curve:"))
+            element.set("data-axes", frames[identifier])
         _rename(element, name)
     view = root.get("viewBox", "")
     root.attrib.clear()
@@ -172,28 +172,28 @@ def _rename(element: ET.Element, name: str) -> None:
 
 def _attributes(styled: str) -> dict[str, str]:
     """Return the presentation attributes that say what a style attribute says."""
-    found = dict(re.findall(r"\s*([\w-]+)\s*:\s*([^;]+)", styled))
-    font = found.pop("font", None)
+    attributes = dict(re.findall(r"\s*([\w-]+)\s*:\s*([^;]+)", styled))
+    font = attributes.pop("font", None)
     if font is not None:
-        found["font-size"] = next(iter(re.findall(r"[\d.]+px", font)), "8px")
-        found |= {"font-weight": "bold"} if re.match(r"(\w+ )*(bold|700)\b", font) else {}
-    found.pop("font-family", None)
-    return found
+        attributes["font-size"] = next(iter(re.findall(r"[\d.]+px", font)), "8px")
+        attributes |= {"font-weight": "bold"} if re.match(r"(\w+ )*(bold|700)\b", font) else {}
+    attributes.pop("font-family", None)
+    return attributes
 
 
 def _frames(drawing: Drawing) -> dict[str, str]:
-    """Return, of every line with a name, where its axes lie in the drawing and what they span.
+    """Return the position and the limits of the axes of every line with a name.
 
     The text holds left, top, right, bottom in the drawing's units, then the least and the largest value and
     ``linear`` or ``log`` of each axis: enough to read a curve's values from the page.
     """
-    found, height = {}, 72.0 * drawing.get_figheight()
+    frames, height = {}, 72.0 * drawing.get_figheight()
     for axes in drawing.axes:
         box = axes.get_window_extent().transformed(drawing.dpi_scale_trans.inverted()).frozen()
         left, bottom, right, top = (72.0 * v for v in box.extents)
-        sides = [f"{v:.4f}" for v in (left, height - top, right, height - bottom)]
-        spans = [f"{v:.10g}" for v in (*axes.get_xlim(), *axes.get_ylim())]
+        edges = [f"{v:.4f}" for v in (left, height - top, right, height - bottom)]
+        limits = [f"{v:.10g}" for v in (*axes.get_xlim(), *axes.get_ylim())]
         scales = [axes.get_xscale(), axes.get_yscale()]
-        text = " ".join([*sides, *spans[:2], scales[0], *spans[2:], scales[1]])
-        found |= {str(line.get_gid()): text for line in axes.lines if str(line.get_gid()).startswith("curve:")}
-    return found
+        text = " ".join([*edges, *limits[:2], scales[0], *limits[2:], scales[1]])
+        frames |= {str(line.get_gid()): text for line in axes.lines if str(line.get_gid()).startswith("curve:")}
+    return frames

@@ -1,9 +1,9 @@
-"""Parts that all figures share: names, panels with shared axes, labels beside what they name, protocol lines."""
+"""Parts that all figures share: names, panels with shared axes, label placement, protocol lines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,9 +15,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
-from ..formatting import count, number
+from ..formatting import number, whole_percent
 from ..names import columns, printable, shorten
-from ..stored.facts import is_real
+from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .figure import MUTED, RULE, WIDTH, Figure, blank, color_of
 
@@ -59,29 +59,39 @@ def figure_of(
     rows: Callable[[ModelRecord], Table],
     title: Callable[[Sequence[ModelRecord], Table], str],
     reading: Callable[[Table], str],
-    said: Callable[[ModelRecord], Sequence[str]],
+    steps: Sequence[str],
     draw: Callable[[Sequence[ModelRecord], Table], Drawing],
+    means: bool = False,
 ) -> Figure | None:
     """Return the figure of the models that have data; ``None`` where none has.
 
     Args:
-        name: of the figure.
+        name: name of the figure.
         models: ranked.
         rows: table of one model, without rows where it has no data.
         title: the finding, from the models with data and the table of all.
         reading: how to read it, from the table.
-        said: parts of a model's protocol, see ``protocol``.
+        steps: measurements of the analysis that it shows, keys of ``PROTOCOLS``.
         draw: make the drawing of some models from the table.
+        means: whether it shows means over several trainings, not the first of them.
     """
-    found = {m.name: part.assign(model=m.name) for m in models if len(part := rows(m))}
-    known = [m for m in models if m.name in found]
-    if not known:
+    tables = {m.name: part.assign(model=m.name) for m in models if len(part := rows(m))}
+    with_data = [m for m in models if m.name in tables]
+    if not with_data:
         return None
-    table: Table = pd.concat(found.values(), ignore_index=True)
+    table: Table = pd.concat(tables.values(), ignore_index=True)
     table = table[["model", *table.columns.drop("model")]]
-    shown, note = selected(known)
-    text, line = reading(table) + note, protocol(shown, said)
-    return Figure(name, title(known, table), text, line, table, partial(draw, shown, table))
+    drawn, note = selected(with_data)
+    text, line = reading(table) + note, protocol_line(drawn, steps, means)
+    return Figure(name, title(with_data, table), text, line, table, partial(draw, drawn, table))
+
+
+def protocol_line(models: Sequence[ModelRecord], steps: Sequence[str], means: bool = False) -> str:
+    """Return the sentence about how some steps of the analysis measured, and which trainings are shown."""
+    parts, most = [protocol(models, step) for step in steps], max(len(m.trainings.runs) for m in models)
+    shown = f"means and 95 % intervals over {most} trainings" if means else "first training of each network"
+    line = "; ".join(filter(None, (*parts, shown * (most > 1))))
+    return line[:1].upper() + line[1:] + "." * bool(line)
 
 
 def joined(names: Sequence[str]) -> str:
@@ -94,58 +104,15 @@ def joined(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def protocol(models: Iterable[ModelRecord], parts: Callable[[ModelRecord], Sequence[str]]) -> str:
-    """Return one line of protocol for all models.
-
-    Args:
-        models: the records.
-        parts: parts of a model's line, as many for each model, empty where unknown; where models differ, all are said.
-    """
-    said = []
-    for part in zip(*(parts(m) for m in models)):
-        words = [text.partition(" ") for text in dict.fromkeys(filter(None, part))]
-        alike = len({rest for _, _, rest in words}) == 1  # "12 or 4 test sequences"
-        said += [" or ".join(first for first, *_ in words) + "".join(words[0][1:])] if alike else []
-        said += [] if alike or not words else [" or ".join("".join(w) for w in words)]
-    line = ", ".join(said)
-    return line[:1].upper() + line[1:] + "." * bool(line)
-
-
-def amount(value: Any, noun: str) -> str:
-    """Return a number with its noun, empty for no number.
-
-    Example:
-        >>> amount(1, "network"), amount(12.0, "network"), amount(None, "network")
-        ('1 network', '12 networks', '')
-    """
-    return f"{count(value)} {noun}{'s' * (value != 1)}" if is_real(value) else ""
-
-
-def budget(model: ModelRecord, name: str) -> Any:
-    """Return a size of the analysis, such as the steps of attacks; ``None`` where it is not recorded."""
-    found = model.analysis.get("budget")
-    return found.get(name) if isinstance(found, dict) else None
-
-
-def share(value: float) -> str:
-    r"""Return a share in whole per cent, which no line break parts.
-
-    Example:
-        >>> share(0.4567), share(0.0), share(0.001)
-        ('46\xa0%', '0\xa0%', 'under 1\xa0%')
-    """
-    return "under 1\xa0%" if 0 < value < 0.01 else f"{100 * value:.0f}\xa0%"
-
-
-def first_only(model: ModelRecord) -> str:
-    """Return the part of a protocol that says which of several trainings is shown."""
-    return "first training of each network" if model.trainings.several else ""
+def share(value: float, *, proved: bool = False) -> str:
+    r"""Return a share in whole percent, with a space at which no line breaks."""
+    return f"{whole_percent(value, proved=proved)}\xa0%"
 
 
 def common_length(models: Sequence[ModelRecord]) -> int | None:
     """Return the trained length of all models; ``None`` where they differ in it or one is unknown."""
-    known = {m.length for m in models}
-    return next(iter(known)) if len(known) == 1 else None
+    lengths_of = {m.length for m in models}
+    return next(iter(lengths_of)) if len(lengths_of) == 1 else None
 
 
 def panels(
@@ -155,8 +122,8 @@ def panels(
 
     Args:
         models: the records; up to six stand in one row.
-        xlabel: of all axes.
-        ylabel: of all axes.
+        xlabel: horizontal label of all axes.
+        ylabel: vertical label of all axes.
         square: whether panels are as high as wide.
         shared: whether panels share their horizontal axes; they always share the vertical ones.
     """
@@ -207,11 +174,11 @@ def lengths(axis: Axis, length: int | None, last: float) -> None:
         axis.set_major_locator(FixedLocator(sorted({length, *range(0, int(last) + 1, every * length)})))
 
 
-def spread(wanted: Any, gap: float, low: float, high: float) -> np.ndarray:
+def spread(targets: Any, gap: float, low: float, high: float) -> np.ndarray:
     """Return positions as near to the wanted ones as a least distance between them allows.
 
     Args:
-        wanted: positions, a sequence of numbers.
+        targets: positions, a sequence of numbers.
         gap: least distance.
         low: least position.
         high: largest position.
@@ -220,12 +187,12 @@ def spread(wanted: Any, gap: float, low: float, high: float) -> np.ndarray:
         >>> spread([0.0, 0.2, 5.0], 1.0, 0.0, 9.0).tolist()
         [0.0, 1.0, 5.0]
     """
-    order = np.argsort(wanted, kind="stable")
+    order = np.argsort(targets, kind="stable")
     steps = gap * np.arange(len(order))
-    found = np.asarray(isotonic_regression(np.asarray(wanted, dtype=float)[order] - steps).x)
-    out = np.empty(len(order))
-    out[order] = np.clip(found, low, max(low, high - gap * (len(order) - 1))) + steps
-    return out
+    shifted = np.asarray(isotonic_regression(np.asarray(targets, dtype=float)[order] - steps).x)
+    positions = np.empty(len(order))
+    positions[order] = np.clip(shifted, low, max(low, high - gap * (len(order) - 1))) + steps
+    return positions
 
 
 def _settle(drawing: Any) -> None:
@@ -245,9 +212,9 @@ def name_ends(axes: Axes, labels: Sequence[Label]) -> None:
     ]
     _settle(axes.figure)
     gap = 1.35 * SIZE / 72 * axes.figure.dpi / axes.get_window_extent().height
-    ends = axes.transAxes.inverted().transform(axes.transData.transform([(x, y) for _, x, y, _ in labels]))
-    ends[:, 1] = np.clip(ends[:, 1], 0.0, 1.0)
-    for text, (x, y), at in zip(texts, ends, spread(ends[:, 1], gap, 0.0, 1.0)):
+    points = axes.transAxes.inverted().transform(axes.transData.transform([(x, y) for _, x, y, _ in labels]))
+    points[:, 1] = np.clip(points[:, 1], 0.0, 1.0)
+    for text, (x, y), at in zip(texts, points, spread(points[:, 1], gap, 0.0, 1.0)):
         text.set_y(at)
         line = ([x, 1.005, 1.03], [y, y, at]) if x < 0.99 else ([1.005, 1.03], [y, at])
         axes.plot(*line, color=RULE, linewidth=0.8, transform=axes.transAxes, clip_on=False, zorder=0.5)
@@ -258,7 +225,7 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
 
     Args:
         axes: finished but for these labels.
-        labels: what to write.
+        labels: texts and their points.
         avoid: ``(n, 2)`` points that labels must not cover, in units of the data.
     """
     if not labels:
@@ -272,22 +239,22 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
         at, best = axes.transData.transform((x, y)), (math.inf, np.zeros(4), 0.0)
         half = unit * np.array([0.5 * LETTER * SIZE * columns(text), 0.6 * SIZE])
         for away in (7.0, 12.0, 20.0, 30.0, 44.0):
-            for way in np.array(turns, dtype=float):
-                middle = at + way * (half + unit * away / (1 + (way[0] != 0 and way[1] != 0)))
+            for direction in np.array(turns, dtype=float):
+                middle = at + direction * (half + unit * away / (1 + (direction[0] != 0 and direction[1] != 0)))
                 box = np.concatenate([middle - half, middle + half])
                 outside = box[0] < frame.x0 or box[1] < frame.y0 or box[2] > frame.x1 or box[3] > frame.y1
                 hidden = ((covered > box[:2] - 2 * unit) & (covered < box[2:] + 2 * unit)).all(1).sum()
-                over = sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in boxes)
-                worth = 1e6 * outside + 1e3 * over + 10.0 * hidden + 0.01 * away
+                overlaps = sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in boxes)
+                worth = 1e6 * outside + 1e3 * overlaps + 10.0 * hidden + 0.01 * away
                 best = min(best, (worth, box, away), key=lambda b: b[0])
         _, box, away = best
         boxes.append(box)
-        there: Any = axes.transData.inverted().transform((box[:2] + box[2:]) / 2)
+        center: Any = axes.transData.inverted().transform((box[:2] + box[2:]) / 2)
         line: dict[str, Any] = (
             {"arrowprops": {"arrowstyle": "-", "color": RULE, "shrinkA": 0, "shrinkB": 3}} if away > 12 else {}
         )
         axes.annotate(
-            text, (x, y), there, color=color, fontsize=SIZE, ha="center", va="center", in_layout=False, **line
+            text, (x, y), center, color=color, fontsize=SIZE, ha="center", va="center", in_layout=False, **line
         )  # fmt: skip
 
 

@@ -77,48 +77,50 @@ def relative(frame: Table, length: int | None) -> Table | None:
 def norm_drift(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure of a report; ``None`` where no norm is known beyond a trained length."""
     rows = {m.name: r for m in models if (r := _rows(m)) is not None}
-    known, best = [m for m in models if m.name in rows], recommended(models)
-    names = layout.short_names(known)
-    found = [Norms(m.name, m.title, names[m.name], m.state, rows[m.name], m is best) for m in known]
-    return drift_figure(found, layout.common_length(known), layout.protocol(known, _protocol)) if found else None
+    models, best = [m for m in models if m.name in rows], recommended(models)
+    if not models:
+        return None
+    names = layout.short_names(models)
+    norms = [Norms(m.name, m.title, names[m.name], m.state, rows[m.name], m is best) for m in models]
+    return drift_figure(norms, layout.common_length(models), layout.protocol_line(models, ("norms",), means=True))
 
 
 def _rows(model: ModelRecord) -> Table | None:
     frame: Table = model.frames.get("norms")
-    over = model.trainings.curve("norms")
+    means = model.trainings.curve("norms")
     if frame is None:
         return None
-    if over is not None:
-        return relative(over.rename(columns={"at": "step", "mean": "value"}), model.length)
+    if means is not None:
+        return relative(means.rename(columns={"at": "step", "mean": "value"}), model.length)
     frame = select(frame, layer=frame["layer"].max())[["t", "q50"]]
     return relative(frame.rename(columns={"t": "step", "q50": "value"}), model.length)
 
 
-def drift_figure(found: Sequence[Norms], length: int | None, said: str, word: str = "trained length") -> Figure:
-    """Return the figure of some networks.
+def drift_figure(norms: Sequence[Norms], length: int | None, protocol: str, word: str = "trained length") -> Figure:
+    """Return the norm drift figure of some networks.
 
     Args:
-        found: their norms.
+        norms: their norms.
         length: trained length in steps; ``None`` where networks differ in it.
-        said: protocol.
-        word: what the length is called.
+        protocol: protocol.
+        word: name of the length.
     """
-    table = pd.concat([f.rows.assign(model=f.model) for f in found], ignore_index=True)
+    table = pd.concat([f.rows.assign(model=f.model) for f in norms], ignore_index=True)
     table = table.reindex(columns=["model", "step", "value", "low", "high"]).rename(columns={"value": "relative_norm"})
     start = f"the {word}" if length is None else f"step {count(length)}"
     bands = " Bands: 95 % intervals over trainings." * bool(table["low"].notna().any())
-    quiet = " Thin: the norm stays within a factor of two." * any(not f.drifts for f in found)
-    shown, note = layout.selected(found)
+    quiet = " Thin: the norm stays within a factor of two." * (len(norms) > 1 and not all(f.drifts for f in norms))
+    drawn, note = layout.selected(norms)
     reading = f"Median state norm over its value at {start}.{quiet}{bands}{note}"
-    title, draw = _finding(found, length, word), partial(_draw, shown, length, word)
-    return Figure("norm-drift", title, reading, said, table, draw)
+    title, draw = _finding(norms, length, word), partial(_draw, drawn, length, word)
+    return Figure("norm-drift", title, reading, protocol, table, draw)
 
 
-def _draw(found: Sequence[Norms], length: int | None, word: str) -> Drawing:
-    drawing = blank(WIDTH, max(0.8 + 0.17 * len(found), 3.5 if len(found) > 2 else 2.6))
+def _draw(norms: Sequence[Norms], length: int | None, word: str) -> Drawing:
+    drawing = blank(WIDTH, max(0.8 + 0.17 * len(norms), 3.5 if len(norms) > 2 else 2.6))
     axes = drawing.subplots()
-    late = np.concatenate([f.rows["value"][f.rows["step"] >= 0.25 * (length or 0)].to_numpy() for f in found])
-    late, last = late[np.isfinite(late) & (late > 0)], max(float(f.rows["step"].iloc[-1]) for f in found)
+    late = np.concatenate([f.rows["value"][f.rows["step"] >= 0.25 * (length or 0)].to_numpy() for f in norms])
+    late, last = late[np.isfinite(late) & (late > 0)], max(float(f.rows["step"].iloc[-1]) for f in norms)
     low, high = max(LOWEST, min(0.2, 0.7 * late.min(initial=1.0))), max(5.0, 1.6 * late.max(initial=1.0))
     start = word if length is None else f"step {length}"
     axes.set(xlim=(0, last), yscale="log", ylim=(low, high), xlabel="step", ylabel=f"state norm / norm at {start}")
@@ -128,13 +130,13 @@ def _draw(found: Sequence[Norms], length: int | None, word: str) -> Drawing:
         layout.lengths(axes.xaxis, length, last)
         axes.axvline(length, color=MUTED, linestyle=":", linewidth=1.0)
         axes.text(length, 1.01, f" {word}", color=MUTED, fontsize=8, transform=axes.get_xaxis_transform())
-    for f in sorted(found, key=lambda f: (f.best, f.drifts)):
-        bold = f.drifts or f.best or len(found) == 1
+    for f in sorted(norms, key=lambda f: (f.best, f.drifts)):
+        bold = f.drifts or f.best or len(norms) == 1
         axes.fill_between(f.rows["step"], f.rows["low"], f.rows["high"], color=f.color, alpha=0.15, linewidth=0)
         alpha, width = (1.0, 1.7) if bold else (0.5, 0.9)
         axes.plot(f.rows["step"], f.rows["value"], color=f.color, alpha=alpha, linewidth=width)
-    ends = [(f"{f.label} × {factor(f.ratio)}", f.rows["step"].iloc[-1], f.ratio, f.color) for f in found]
-    layout.name_ends(axes, ends)
+    labels = [(f"{f.label} × {factor(f.ratio)}", f.rows["step"].iloc[-1], f.ratio, f.color) for f in norms]
+    layout.name_ends(axes, labels)
     return drawing
 
 
@@ -148,22 +150,14 @@ def factor(value: float) -> str:
     return count(value) if 1000 <= value < 1e6 else number(value)
 
 
-def _finding(found: Sequence[Norms], length: int | None, word: str) -> str:
-    last = max(float(f.rows["step"].iloc[-1]) for f in found)
-    beyond = "At the end" if length is None else f"At {number(last / length, 2)} times the {word}"
-    if len(found) == 1:
-        return f"{beyond}, the state norm of {found[0].title} has changed by a factor of {factor(found[0].ratio)}."
-    counts = {"doubled": sum(f.ratio >= 2 for f in found), "halved": sum(f.ratio <= 0.5 for f in found)}
+def _finding(norms: Sequence[Norms], length: int | None, word: str) -> str:
+    last = max(float(f.rows["step"].iloc[-1]) for f in norms)
+    moment = "At the end" if length is None else f"At {number(last / length, 2)} times the {word}"
+    if len(norms) == 1:
+        return f"{moment}, the state norm of {norms[0].title} has changed by a factor of {factor(norms[0].ratio)}."
+    counts = {"doubled": sum(f.ratio >= 2 for f in norms), "halved": sum(f.ratio <= 0.5 for f in norms)}
     parts = [f"{n} {'has' if n == 1 else 'have'} at least {word}" for word, n in counts.items() if n]
     if not parts:
-        return f"{beyond}, none of the {len(found)} state norms has doubled or halved."
-    first = parts[0].replace(" ha", f" of {len(found)} state norms ha", 1)
-    return f"{beyond}, {layout.joined([first, *parts[1:]])}."
-
-
-def _protocol(model: ModelRecord) -> list[str]:
-    found, runs = model.documents.get("drift", {}), len(model.trainings.runs)
-    way = BEYOND.get(str(found.get("extension")), "")
-    several = f"{runs} trainings" if runs > 1 else ""
-    n = layout.amount(found.get("sequences"), "test sequence")
-    return [n, way and f"{way} beyond the trained length", several]
+        return f"{moment}, none of the {len(norms)} state norms has doubled or halved."
+    first = parts[0].replace(" ha", f" of {len(norms)} state norms ha", 1)
+    return f"{moment}, {layout.joined([first, *parts[1:]])}."

@@ -28,13 +28,13 @@ def nyquist_curves(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` where no model without data is a loop of one channel."""
     curves = {m.name: curve for m in models if (curve := _curve(m)) is not None}
     finding, draw, rows = partial(_finding, curves=curves), partial(_draw, curves=curves), partial(_rows, curves=curves)
-    return layout.figure_of("nyquist", models, rows, finding, lambda _: READING, lambda _: [], draw)
+    return layout.figure_of("nyquist", models, rows, finding, lambda _: READING, (), draw)
 
 
 def _rows(model: ModelRecord, curves: dict[str, Nyquist]) -> Table:
     c: Any = curves.get(model.name)
-    known = {} if c is None else {"frequency": c.frequencies, "real": c.values.real, "imag": c.values.imag}
-    return pd.DataFrame(known)
+    values = {} if c is None else {"frequency": c.frequencies, "real": c.values.real, "imag": c.values.imag}
+    return pd.DataFrame(values)
 
 
 def _curve(model: ModelRecord) -> Nyquist | None:
@@ -63,10 +63,10 @@ def _draw(models: Sequence[ModelRecord], _: Table, curves: dict[str, Nyquist]) -
 
 
 def _finding(models: Sequence[ModelRecord], _: Table, curves: dict[str, Nyquist]) -> str:
-    held = sum(curve.holds for curve in curves.values())
+    passed = sum(curve.holds for curve in curves.values())
     if len(models) > 1:
-        return f"The circle criterion holds for {held} of {len(models)} loops."
+        return f"The circle criterion holds for {passed} of {len(models)} loops."
     (curve,) = curves.values()
-    way = "leaves the circle" if curve.slope[0] < 0 else "enters the forbidden region"
-    reason = "" if held else f": the Nyquist curve {way}" * (curve.clearance < 0)
-    return f"The circle criterion {'holds' if held else 'does not hold'} for {models[0].title}{reason}."
+    violation = "leaves the circle" if curve.slope[0] < 0 else "enters the forbidden region"
+    reason = "" if passed else f": the Nyquist curve {violation}" * (curve.clearance < 0)
+    return f"The circle criterion {'holds' if passed else 'does not hold'} for {models[0].title}{reason}."

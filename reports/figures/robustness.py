@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from ..boxes import interval
 from ..formatting import number
 from ..stored.facts import accuracy, attack_size, attack_sizes, attacked, certified_accuracy
 from ..stored.records import ModelRecord
@@ -16,6 +15,7 @@ from . import layout
 from .figure import INK, MUTED, UNDECIDED, WIDTH, Figure, blank, color_of
 from .layout import SIZE, Axes, Drawing, Table
 
+STEPS = ("attacks", "robustness")
 NONE = (np.nan, np.nan, np.nan)
 READING = (
     "Tick: certified accuracy. Dot: accuracy under the strongest attack, with 95 % interval. On equal samples "
@@ -30,12 +30,13 @@ def robustness(models: Sequence[ModelRecord]) -> Figure | None:
     if size is None:
         return None
     rows, finding, draw = partial(_rows, sizes=sizes), partial(_finding, size=size), partial(_ranges, sizes=sizes)
-    return layout.figure_of("robustness", models, rows, finding, lambda _: READING, _protocol, draw)
+    return layout.figure_of("robustness", models, rows, finding, lambda _: READING, STEPS, draw, means=True)
 
 
 def _rows(model: ModelRecord, sizes: Sequence[float]) -> Table:
-    found = [(e, certified_accuracy(model, e), attacked(model, e) or NONE) for e in sizes if "attacks" in model.frames]
-    rows = [(size, bound, *left, (accuracy(model) or NONE)[0]) for size, bound, left in found]
+    clean = (accuracy(model) or NONE)[0]
+    sizes = sizes if "attacks" in model.frames else ()
+    rows = [(size, certified_accuracy(model, size), *(attacked(model, size) or NONE), clean) for size in sizes]
     return pd.DataFrame(rows, columns=["l2_size", "certified", "attacked", "low", "high", "undisturbed"], dtype=float)
 
 
@@ -63,15 +64,16 @@ def _ranges(models: Sequence[ModelRecord], table: Table, sizes: Sequence[float])
         rows = table[table["l2_size"] == size].set_index("model")
         for at, model in enumerate(models):
             row = rows.loc[model.name]
-            color, known, left = color_of(model.state), pd.notna(row["certified"]), row["attacked"]
-            start, shade, alpha = (row["certified"], color, 0.3) if known else (0.0, UNDECIDED, 0.15)
-            axes.barh(at, left - start, 0.42, start, color=shade, alpha=alpha)
-            if known:
+            color, is_certified, after_attack = color_of(model.state), pd.notna(row["certified"]), row["attacked"]
+            start, shade, alpha = (row["certified"], color, 0.3) if is_certified else (0.0, UNDECIDED, 0.15)
+            axes.barh(at, after_attack - start, 0.42, start, color=shade, alpha=alpha)
+            if is_certified:
                 axes.plot([start, start], [at - 0.27, at + 0.27], color=color, linewidth=2.4, clip_on=False)
             else:
-                axes.text(0.01, at, "no bound", color=MUTED, va="center", fontsize=SIZE)
+                free = 0.01 if after_attack > 0.15 else row["high"] + 0.02
+                axes.text(free, at, "no bound", color=MUTED, va="center", fontsize=SIZE)
             axes.plot([row["low"], row["high"]], [at, at], color=color, linewidth=1.3, clip_on=False)
-            axes.plot(left, at, "o", color=color, markersize=5, clip_on=False)
+            axes.plot(after_attack, at, "o", color=color, markersize=5, clip_on=False)
             axes.plot(row["undisturbed"], at, "D", mec=MUTED, mfc="none", mew=0.9, markersize=4, clip_on=False)
     return drawing
 
@@ -80,33 +82,22 @@ def _finding(models: Sequence[ModelRecord], table: Table, size: float) -> str:
     table = table[table["l2_size"] == size]
     bounds = table.set_index("model")["certified"].dropna()
     proven = [m for m in models if m.state == "certified" and m.name in bounds.index]
-    where, ends = f"at an L2 change of {number(size)}", [layout.share(f(table["attacked"])) for f in (min, max)]
+    where, shares = f"at an L2 change of {number(size)}", [layout.share(f(table["attacked"])) for f in (min, max)]
+    least, most = (layout.share(f([bounds[m.name] for m in proven] or [0.0]), proved=True) for f in (min, max))
     if len(models) == 1:
-        kept = f"{layout.share(bounds[models[0].name])} is certified and " if models[0].name in bounds.index else ""
-        return f"Accuracy of {models[0].title} {where}: {kept}{ends[0]} is left by the strongest attack."
+        certified = f"; {layout.share(bounds.iloc[0], proved=True)} is certified" if len(bounds) else ""
+        return f"The strongest attack {where} leaves {models[0].title} {shares[0]} accuracy{certified}."
     if len(proven) > 1:
-        least, most = (layout.share(f(bounds[m.name] for m in proven)) for f in (min, max))
-        return f"Stable is not yet robust: {where}, certified accuracy of proven networks runs from {least} to {most}."
+        return f"Stable does not mean robust: {where}, certified accuracy of proven networks is {least} to {most}."
     if proven:
-        return f"{proven[0].title} keeps {layout.share(bounds[proven[0].name])} certified accuracy {where}."
-    return f"No proven network has a certified accuracy {where}; the strongest attack leaves {ends[0]} to {ends[1]}."
-
-
-def _protocol(model: ModelRecord) -> list[str]:
-    frame: Table = model.frames["attacks"]
-    certified = model.documents.get("radius", {}).get("samples")
-    inside, runs = interval(model.analysis.get("input_range")), len(model.trainings.runs)
-    sizes = [layout.amount(layout.budget(model, f"{noun}s"), noun) for noun in ("step", "start")]
-    sizes.append(layout.amount(float(frame["n"].max()), "test sequence") if "n" in frame else "")
-    limits = [inside and f"inputs clipped to {inside}", f"means over {runs} trainings" if runs > 1 else ""]
-    bound = certified and f"certified: {layout.amount(certified, 'sequence')} by a gain in double precision"
-    return ["attack: DeepFool, then APGD", *sizes, *limits, bound or ""]
+        return f"The certified accuracy of {proven[0].title} {where} is {least}."
+    return f"No proven network has a certified accuracy {where}; the strongest attack leaves {' to '.join(shares)}."
 
 
 def single_inputs(models: Sequence[ModelRecord]) -> Figure | None:
     """Return a strip plot of certified over attacked radii of single inputs; ``None`` where there are none."""
     reading = "Each dot is one correctly classified input; bar: median. 100 %: the proof reaches the attack."
-    return layout.figure_of("single-inputs", models, _ratios, _tightness, lambda _: reading, _single_protocol, _strips)
+    return layout.figure_of("single-inputs", models, _ratios, _tightness, lambda _: reading, ("local",), _strips)
 
 
 def _ratios(model: ModelRecord) -> Table:
@@ -136,15 +127,8 @@ def _tightness(models: Sequence[ModelRecord], table: Table) -> str:
     middle = table.groupby("model")["share"].median()
     best, least = (float(f(middle)) for f in (max, min))
     top, bottom = ([m.title for m in models if abs(middle[m.name] - v) < 0.005] for v in (best, least))
-    said = f"The median certified radius is {layout.share(best)} of the smallest attack found"
+    start = f"The median certified radius is {layout.share(best, proved=True)} of the smallest attack found"
     if len(models) == len(top):
-        return f"{said}." if len(models) > 1 else f"{said} for {top[0]}."
+        return f"{start}." if len(models) > 1 else f"{start} for {top[0]}."
     names = [layout.joined(n) if len(n) < 4 else f"{len(n)} networks" for n in (top, bottom)]
-    return f"{said} for {names[0]}, {layout.share(least)} for {names[1]}."
-
-
-def _single_protocol(model: ModelRecord) -> list[str]:
-    found, restarts = model.documents.get("local", {}), layout.budget(model, "restarts")
-    tried = f"attacks with {layout.amount(restarts, 'restart')}" if restarts else ""
-    trials = "certified radii are the largest of a fixed number of trials" if found.get("counted") else ""
-    return [layout.amount(found.get("samples"), "test sequence"), tried, trials]
+    return f"{start} for {names[0]}, {layout.share(least, proved=True)} for {names[1]}."

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.patches import Circle
 
-from ..formatting import bound
+from ..formatting import bound, count
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, REFUTED, Figure
@@ -23,22 +23,22 @@ CELLS = 900  # positions side by side in all panels at which dots are told apart
 
 def step_eigenvalues(models: Sequence[ModelRecord]) -> Figure | None:
     """Return the figure; ``None`` where no Jacobians were computed."""
-    return layout.figure_of("step-eigenvalues", models, _rows, _finding, _reading, _protocol, _draw)
+    return layout.figure_of("step-eigenvalues", models, _rows, _finding, _reading, (), _draw)
 
 
 def _rows(model: ModelRecord) -> Table:
-    found, named = pd.DataFrame(_on_data(model), columns=["real", "imag"]).assign(what="data"), _witness(model)
-    ring = pd.DataFrame([(*named, "proved")], columns=found.columns) if named and len(found) else found[:0]
-    return pd.concat([found, ring])
+    measured, witness = pd.DataFrame(_on_data(model), columns=["real", "imag"]).assign(what="data"), _witness(model)
+    ring = pd.DataFrame([(*witness, "proved")], columns=measured.columns) if witness and len(measured) else measured[:0]
+    return pd.concat([measured, ring])
 
 
 def _reading(table: Table) -> str:
     ring = " Ring: the eigenvalue that the counterexample proves." * bool((table["what"] == "proved").any())
-    return f"Eigenvalues of the one-step Jacobian along test sequences; orange: outside the unit circle.{ring}"
-
-
-def _protocol(model: ModelRecord) -> list[str]:
-    return [layout.amount(len(_on_data(model)), "eigenvalue"), "which do not decide stability alone"]
+    n = count(int((table["what"] == "data").sum()))
+    return (
+        f"{n} eigenvalues of one-step Jacobians along test sequences; orange: outside the unit circle.{ring} "
+        "They do not decide stability alone."
+    )
 
 
 def _on_data(model: ModelRecord) -> np.ndarray:
@@ -51,8 +51,8 @@ def _outside(values: np.ndarray) -> np.ndarray:
 
 
 def _witness(model: ModelRecord) -> tuple[float, float] | None:
-    found = (model.certificate or {}).get("eigenvalue")
-    return (float(found[0]), float(found[1])) if found and model.state == "refuted" else None
+    eigenvalue = (model.certificate or {}).get("eigenvalue")
+    return (float(eigenvalue[0]), float(eigenvalue[1])) if eigenvalue and model.state == "refuted" else None
 
 
 def _draw(models: Sequence[ModelRecord], table: Table) -> Drawing:
@@ -62,15 +62,15 @@ def _draw(models: Sequence[ModelRecord], table: Table) -> Drawing:
     for axes, model in zip(grid, models):
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
         axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=MUTED, linewidth=0.8))
-        values, named, said = _on_data(model), _witness(model), ""
+        values, witness, note = _on_data(model), _witness(model), ""
         _dots(axes, values[~_outside(values)], INK, 0.5, cell)
         _dots(axes, values[_outside(values)], REFUTED, 0.9, cell)
-        if named:
-            axes.plot(*named, "o", markersize=8, mfc="none", mec=REFUTED, mew=1.6)
-            said = f"proved: |λ| = {bound(float(np.hypot(*named)), 4, up=False)}"
+        if witness:
+            axes.plot(*witness, "o", markersize=8, mfc="none", mec=REFUTED, mew=1.6)
+            note = f"proved: |λ| = {bound(float(np.hypot(*witness)), 4, up=False)}"
         elif np.abs(values).max() > reach:
-            said = f"up to |λ| = {bound(float(np.hypot(*values.T).max()), 3, up=False)}"
-        axes.text(-0.97 * reach, -0.97 * reach, said, color=REFUTED, fontsize=SIZE, va="bottom")
+            note = f"up to |λ| = {bound(float(np.hypot(*values.T).max()), 3, up=False)}"
+        axes.text(-0.97 * reach, -0.97 * reach, note, color=REFUTED, fontsize=SIZE, va="bottom")
     return drawing
 
 
@@ -82,15 +82,15 @@ def _dots(axes: Axes, values: np.ndarray, color: str, alpha: float, cell: float)
 
 
 def _finding(models: Sequence[ModelRecord], _: Table) -> str:
-    where, refuted = "eigenvalues outside the unit circle", [m for m in models if m.state == "refuted"]
+    event, refuted = "eigenvalues outside the unit circle", [m for m in models if m.state == "refuted"]
     outside = [m for m in models if _outside(_on_data(m)).any()]
     if not outside:
-        return f"Along test data, no step{f' of {models[0].title}' * (len(models) == 1)} has {where}."
+        return f"Along test data, no step{f' of {models[0].title}' * (len(models) == 1)} has {event}."
     others = [m.title for m in outside if m not in refuted]
     if len(models) == 1:
-        return f"Along test data, some steps of {models[0].title} have {where}."
+        return f"Along test data, some steps of {models[0].title} have {event}."
     if not refuted or not set(refuted) <= set(outside) or len(others) > 3:
-        return f"Along test data, steps of {len(outside)} of {len(models)} networks have {where}."
-    which = "every network that is proven not stable" if len(refuted) > 1 else refuted[0].title
+        return f"Along test data, steps of {len(outside)} of {len(models)} networks have {event}."
+    subject = "every network that is proven not stable" if len(refuted) > 1 else refuted[0].title
     more = f"; so do those of {layout.joined(others)}" if others else ", and those of no other network"
-    return f"Along test data, steps of {which} have {where}{more}."
+    return f"Along test data, steps of {subject} have {event}{more}."

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import bound_at
-from ..stored.facts import is_fast, is_layerwise, proved_range, scope
+from ..stored.facts import is_fast, is_layerwise, limits, proved_range
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
@@ -19,7 +19,7 @@ LOWEST, HIGHEST = 1e-5, 1e4
 """Largest range of the vertical axis; lines are cut at its ends."""
 POINTS = 200  # vertices of a line
 KINDS = {
-    "data": ("test data", INK, "Line in its band: test data, median and middle 80 %. "),
+    "data": ("test data", INK, "Black line and band: test data, median and middle 80 %. "),
     "proved": ("proved for all", PROVEN, "Blue: proved upper bound for every pair of states. "),
     "counter": ("counterexample", REFUTED, "Orange, dashed: the counterexample, simulated. "),
 }
@@ -40,7 +40,7 @@ def two_runs(models: Sequence[ModelRecord]) -> Figure | None:
     measured = [int(m.frames["pairs"]["t"].to_numpy().max()) for m in models if "pairs" in m.frames]
     last = max(1, min(1000, max(measured or [3 * m.length for m in models if m.length] or [100])))
     reading = partial(_reading, line="Vertical line: trained length." * any(m.length for m in models))
-    return layout.figure_of("two-runs", models, partial(_rows, last=last), _finding, reading, _protocol, _draw)
+    return layout.figure_of("two-runs", models, partial(_rows, last=last), _finding, reading, ("pairs",), _draw)
 
 
 def _reading(table: Table, line: str) -> str:
@@ -67,22 +67,22 @@ def _rows(model: ModelRecord, last: int) -> Table:
 
 def _draw(models: Sequence[ModelRecord], table: Table) -> Drawing:
     drawing, grid = layout.panels(models, "steps", "distance / initial distance")
-    seen, last = table[["value", "low", "high"]].to_numpy(dtype=float), int(table["step"].max())
-    seen = seen[np.isfinite(seen) & (seen > 0)]
-    low = max(LOWEST, min(0.1, 0.7 * float(seen.min(initial=1.0))))
-    high = min(HIGHEST, max(2.0, 2.0 * float(seen.max(initial=1.0))))
+    values, last = table[["value", "low", "high"]].to_numpy(dtype=float), int(table["step"].max())
+    values = values[np.isfinite(values) & (values > 0)]
+    low = max(LOWEST, min(0.1, 0.7 * float(values.min(initial=1.0))))
+    high = min(HIGHEST, max(2.0, 2.0 * float(values.max(initial=1.0))))
     grid[0].set(xlim=(0, last), yscale="log", ylim=(low, high))
     layout.logarithmic(grid[0].yaxis)
     layout.lengths(grid[0].xaxis, layout.common_length(models), last)
-    named: set[str] = set()
+    labelled: set[str] = set()
     for axes, model in zip(grid, models):
         rows = {str(kind): part for kind, part in select(table, model=model.name).groupby("curve")}
         _lines(axes, model, rows, low)
-        drawn = {kind: layout.along(part["step"], part["value"], axes) for kind, part in rows.items()}
-        inside = {kind: p[(p[:, 1] > low) & (p[:, 1] < high)] for kind, p in drawn.items() if kind not in named}
+        lines = {kind: layout.along(part["step"], part["value"], axes) for kind, part in rows.items()}
+        inside = {kind: p[(p[:, 1] > low) & (p[:, 1] < high)] for kind, p in lines.items() if kind not in labelled}
         labels = [(KINDS[k][0], *p[len(p) // 2], KINDS[k][1]) for k, p in inside.items() if len(p)]
-        named.update(k for k, p in inside.items() if len(p))
-        layout.place(axes, labels, np.concatenate(list(drawn.values())))
+        labelled.update(k for k, p in inside.items() if len(p))
+        layout.place(axes, labels, np.concatenate(list(lines.values())))
     return drawing
 
 
@@ -103,29 +103,22 @@ def _lines(axes: Axes, model: ModelRecord, rows: dict[str, Table], low: float) -
 def _finding(models: Sequence[ModelRecord], _: Table) -> str:
     stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
     if len(models) == 1:
-        ranged = f" {scope(models[0])}" if proved_range(models[0]) else ""
         if is_layerwise(models[0]):
-            return f"Each recurrent layer of {models[0].title} is proven stable by itself."
-        is_stable = f"is proven stable{ranged}: differences between two runs under one input die out"
+            return f"{models[0].title} is proven stable{limits(models[0])}."
+        is_stable = f"is proven stable{limits(models[0])}: differences between two runs under one input die out"
         is_unstable = "is proven not stable: there is a counterexample"
         word = is_stable if stable else is_unstable if unstable else "is undecided: neither bound nor counterexample"
         return f"{models[0].title} {word}."
     if not stable:
-        few = f"for {len(unstable)} of {len(models)} a counterexample is proved" if unstable else "none is refuted"
-        return f"No network is proven stable; {few}."
-    which = f"the {len(stable)} proven networks" if len(stable) > 1 else f"{stable[0].title}, which is proven stable"
-    which = f"all {len(stable)} networks, which are proven stable" if len(stable) == len(models) else which
-    ranged = [m for m in stable if proved_range(m)]
-    which += f", {scope(ranged[0])}" if ranged and len(stable) == 1 else ""
-    which += f" ({len(ranged)} for a range of inputs alone)" if ranged and len(stable) > 1 else ""
+        rest = f"{len(unstable)} of {len(models)} are proven not stable" if unstable else "none is proven not stable"
+        return f"No network is proven stable; {rest}."
+    subject = f"the {len(stable)} proven networks" if len(stable) > 1 else f"{stable[0].title}, which is proven stable"
+    subject = f"all {len(stable)} networks, which are proven stable" if len(stable) == len(models) else subject
+    ranged, layered = ([m for m in stable if test(m)] for test in (proved_range, is_layerwise))
     slow = [m.title for m in stable if not is_fast(m)]
-    which += f" (slowly in {layout.joined(slow)})" if 0 < len(slow) < 4 and len(stable) > 1 and not ranged else ""
-    others = "one other" if len(unstable) == 1 else f"{len(unstable)} others"
-    return f"Differences die out in {which}" + f"; for {others} a counterexample is proved" * bool(unstable) + "."
-
-
-def _protocol(model: ModelRecord) -> list[str]:
-    found = model.documents.get("pairs", {})
-    pairs = layout.amount(found.get("pairs"), "pair")
-    way = pairs and f"{pairs} of states that test sequences lead to"
-    return [way, layout.amount(found.get("steps"), "step"), layout.first_only(model)]
+    notes = [f"{len(ranged)} for a range of inputs only"] * bool(ranged)
+    notes += [f"{len(layered)} layer by layer, each layer with its own input"] * bool(layered)
+    notes += [f"slowly in {layout.joined(slow)}"] * (0 < len(slow) < 4 and not ranged)
+    subject += limits(stable[0]) if len(stable) == 1 else f" ({'; '.join(notes)})" * bool(notes)
+    others = f"; {len(unstable)} {'is' if len(unstable) == 1 else 'are'} proven not stable" * bool(unstable)
+    return f"Differences die out in {subject}{others}."

@@ -1,4 +1,4 @@
-"""One folded card for each model: its claim, what that covers, facts, the next step, and its files with digests."""
+"""Folded cards of the models: claim, coverage, facts, next step, files with digests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def card(model: ModelRecord, size: float | None, digests: Mapping[str, str], is_
     paths = [p for p in files(model) if p in digests]
     short = {p.rpartition("/")[2]: (quote(p), digests[p][:DIGITS]) for p in paths}
     settled = model.state in ("certified", "refuted")
-    said = (model.certificate or {}).get("statement")
+    statement = (model.certificate or {}).get("statement")
     return {
         "record": model,
         "open": is_open,
@@ -55,7 +55,7 @@ def card(model: ModelRecord, size: float | None, digests: Mapping[str, str], is_
         "facts": facts(model, size),
         "next": next_step(model),
         "advice": [*model_advice(model)[1:], *((m.reason, m.command) for m in missing(model) if m.command)],
-        "statement": None if said is None else single_value(said),
+        "statement": None if statement is None else single_value(statement),
         "digests": [(name, *short[name]) for name in ("certificate.json", WEIGHTS) if name in short],
         "files": [(name, href) for name, (href, _) in short.items()],
     }
@@ -74,21 +74,23 @@ def facts(model: ModelRecord, size: float | None) -> list[tuple[str, str]]:
         model: the record.
         size: the l2 size of attacks at which models are compared.
     """
-    found = [*_rate(model), *_margin(model)]
+    pairs = [*_rate(model), *_margin(model)]
     scored, growth, norm = score(model), growth_cell(model), norm_cell(model)
-    shown = accuracy_cell(model)
-    if scored is not None and shown is not None:
-        found.append((scored.label, f"{shown.text} ({shown.detail} %)" if shown.detail else shown.text))
+    accuracy = accuracy_cell(model)
+    if scored is not None and accuracy is not None:
+        pairs.append((scored.label, f"{accuracy.text} ({accuracy.detail} %)" if accuracy.detail else accuracy.text))
     if growth is not None:
-        found.append(("on data, a difference", growth.text if growth.text == "unchanged" else f"{growth.text} a step"))
+        pairs.append(
+            ("on data, a difference", growth.text if growth.text == "unchanged" else f"{growth.text} per step")
+        )
     if norm is not None:
-        found.append((f"state norm after {number(stretch(model))} × the length", norm.text))
-    if size is not None and (left := attacked(model, size)) is not None:
+        pairs.append((f"state norm after {number(stretch(model))} × the length", norm.text))
+    if size is not None and (under_attack := attacked(model, size)) is not None:
         sure = certified_accuracy(model, size)
         low = "" if sure is None else f", certified {bound(100 * sure, 3, up=False)} %"
-        found.append((f"accuracy under an L2 attack of {number(size)}", percent(left[0]) + low))
-    found += [*_single_inputs(model), *_trainings(model)]
-    return found
+        pairs.append((f"accuracy under an L2 attack of {number(size)}", percent(under_attack[0]) + low))
+    pairs += [*_single_inputs(model), *_trainings(model)]
+    return pairs
 
 
 def _rate(model: ModelRecord) -> list[tuple[str, str]]:
@@ -100,14 +102,14 @@ def _rate(model: ModelRecord) -> list[tuple[str, str]]:
 
 def _margin(model: ModelRecord) -> list[tuple[str, str]]:
     """Return the two-sided margins: factors that keep the proof, and the first that is proved to break it."""
-    told = []
+    pairs = []
     slopes = "slopes, scaled" if is_loop(model) else "recurrent weights, scaled"
     for kind, label in (("gain", slopes), ("step", "step of the integrator, scaled")):
-        kept, lost = (model.margins.get(f"{kind}_{end}") for end in ("certified", "destabilising"))
-        parts = [f"stable up to ×\u00a0{bound(kept, 3, up=False)}"] if kept is not None else []
-        parts += [f"not from ×\u00a0{bound(lost, 3, up=True)}"] if lost is not None else []
-        told += [(label, ", ".join(parts))] if parts else []
-    return told
+        proved, refuted = (model.margins.get(f"{kind}_{end}") for end in ("certified", "destabilising"))
+        parts = [f"stable up to ×\u00a0{bound(proved, 3, up=False)}"] if proved is not None else []
+        parts += [f"not from ×\u00a0{bound(refuted, 3, up=True)}"] if refuted is not None else []
+        pairs += [(label, ", ".join(parts))] if parts else []
+    return pairs
 
 
 def _single_inputs(model: ModelRecord) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Sentences about the claim of one model: what is proved, what it covers, and what a counterexample is."""
+"""Sentences about the claim of one model: the proof, its coverage, and the counterexample."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COUNTER_EXAMPLES = {
     "pair_isometry": "Under every input two runs that start far enough apart keep more than half of their distance",
     "pair_linear": "Under every input two runs that start far apart follow a linear map that does not contract",
     "pair_jump": "Under every input two states that nearly agree can be far apart one step later: modReLU jumps",
-    "destabilising_slopes": "At least one activation with slopes in the sector makes the loop unstable, others may not",
+    "destabilising_slopes": "Some activation with slopes in the sector makes the loop unstable (others may not)",
 }
 """Sentences without their end, by the kind of the proof; other proofs are told by the certificate's statement."""
 EQUILIBRIA = ("unstable_equilibrium", "gated_unstable")
 GROWING = (*EQUILIBRIA, "unstable_everywhere", "unstable_linear", "destabilising_slopes")
-REMEMBERS = "States may stay bounded: any network with two stable equilibria under one input counts as not stable."
+REMEMBERS = "States may stay bounded: a network with two stable equilibria under one input is not stable in this sense."
 
 
 def duration_words(model: ModelRecord, when: float) -> str:
@@ -60,22 +60,24 @@ def claim(model: ModelRecord) -> Markup:
         return Markup("{}.").format(why[:1].upper() + why[1:].rstrip("."))
     if model.state == "refuted":
         return Markup("{} {}").format(counter_example(model), aftermath(model))
-    asked = (summary.get("meta") or {}).get("asked_rate_reached") is False
-    if model.state != "certified" or summary.get("driven") or asked or when is None:
+    rate_missed = (summary.get("meta") or {}).get("asked_rate_reached") is False
+    if model.state != "certified" or summary.get("driven") or rate_missed or when is None:
         more = reason(summary) if model.state == "inconclusive" else ""
         return Markup("{} {}").format(sentence(summary, model.is_discrete), more)
-    told = Markup("Of each recurrent layer by itself, not of all with their connections: " * is_layerwise(model))
-    told += Markup(
+    text = Markup(
+        "This holds for each recurrent layer with its own input, not for the whole network. " * is_layerwise(model)
+    )
+    text += Markup(
         "For <b>every input and every pair of starting states</b>, the distance after {} is at most {} "
     ).format(Markup("<i>k</i> steps") if model.is_discrete else Markup("a time <i>t</i>"), _decay(model, summary))
-    told += Markup("times the initial distance. It is at most half after <b>{}</b>.").format(
+    text += Markup("times the initial distance. It is at most half after <b>{}</b>.").format(
         duration_words(model, when)
     )
     recovery = summary.get("recovery")
     if recovery:
-        after = duration_words(model, recovery["time"]).partition(" (")[0]
-        told += f" A disturbance of size {number(recovery['size'])} is below {number(recovery['tol'])} after {after}."
-    return told
+        span = duration_words(model, recovery["time"]).partition(" (")[0]
+        text += f" A disturbance of size {number(recovery['size'])} is below {number(recovery['tol'])} after {span}."
+    return text
 
 
 def _decay(model: ModelRecord, summary: Mapping[str, Any]) -> Markup:
@@ -90,16 +92,16 @@ def _decay(model: ModelRecord, summary: Mapping[str, Any]) -> Markup:
 def counter_example(model: ModelRecord) -> str:
     """Return the counterexample of a refuted model in one sentence, and where its input lies in another."""
     summary = model.certificate or {}
-    kind, given, size = str(summary.get("proof")), summary.get("witness_input"), summary.get("modulus")
-    told = COUNTER_EXAMPLES.get(kind)
+    kind, constant, size = str(summary.get("proof")), summary.get("witness_input"), summary.get("modulus")
+    text = COUNTER_EXAMPLES.get(kind)
     if kind in EQUILIBRIA:
-        held = "one constant input" if given is None or any(given) else "the constant zero input"
-        told = f"Under {held} it has an unstable equilibrium"
-    if told is None:
+        words = "one constant input" if constant is None or any(constant) else "the constant zero input"
+        text = f"Under {words} it has an unstable equilibrium"
+    if text is None:
         return str(summary.get("statement", ""))
     grows = f": differences grow ×\u00a0{bound(size, 4, up=False)} a step" if size and kind in GROWING else ""
-    lies = "" if "every" in told else _place(model)
-    return f"{told}{grows}.{f' That input lies{lies}.' if lies else ''}"
+    lies = "" if "every" in text else _place(model)
+    return f"{text}{grows}.{f' That input lies{lies}.' if lies else ''}"
 
 
 def _place(model: ModelRecord) -> str:
@@ -124,8 +126,8 @@ def gist(model: ModelRecord) -> str:
     when = halved(model)
     if model.state == "certified":
         ranged = f", {scope(model)}" if proved_range(model) else ""
-        after = "" if when is None else duration_words(model, when).partition(" (")[0]
-        return f"halves a difference within {after}{ranged}" if after else ""
+        span = "" if when is None else duration_words(model, when).partition(" (")[0]
+        return f"halves a difference within {span}{ranged}" if span else ""
     if model.state == "refuted":
         return f"proven stable {scope(model)}" if proved_range(model) else f"counterexample{_place(model)}"
     return "no proof, no counterexample" if model.state == "inconclusive" else ""
@@ -134,7 +136,7 @@ def gist(model: ModelRecord) -> str:
 def covered(model: ModelRecord) -> str:
     """Return what a proof covers."""
     summary = model.certificate or {}
-    points = ["each recurrent layer by itself"] if is_layerwise(model) else []
+    points = ["each recurrent layer with its own input"] if is_layerwise(model) else []
     points += ["the stored weights" if not is_loop(model) else "the stored matrices", "exact arithmetic"]
     if model.state == "certified":
         driven = summary.get("driven")
@@ -143,18 +145,18 @@ def covered(model: ModelRecord) -> str:
             "every start" if not driven or driven.get("since") is not None else "starts in the sets of the proof",
         ]
         factor = model.margins.get("gain_certified")
-        what = "slopes of the activation" if is_loop(model) else "recurrent weights"
-        points += [] if factor is None else [f"{what} scaled by up to ×\u00a0{bound(factor, 3, up=False)}"]
+        scaled = "slopes of the activation" if is_loop(model) else "recurrent weights"
+        points += [] if factor is None else [f"{scaled} scaled by up to ×\u00a0{bound(factor, 3, up=False)}"]
     return "; ".join(points)
 
 
 def not_covered(model: ModelRecord) -> str:
     """Return what a proof does not cover."""
     rounding = ((model.certificate or {}).get("meta") or {}).get("rounding") or {}
-    seen = rounding.get("relative")
+    relative = rounding.get("relative")
     points = ["rounding of a float32 or float64 run"]
-    if isinstance(seen, (int, float)) and isinstance(rounding.get("sequences"), (int, float)):
-        points[0] += f" (measured: {number(seen, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
+    if isinstance(relative, (int, float)) and isinstance(rounding.get("sequences"), (int, float)):
+        points[0] += f" (measured: {number(relative, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
     points += [] if model.is_discrete else ["a numerical integrator"]
     points += ["how fast the whole network forgets"] if is_layerwise(model) else []
     points += ["inputs outside that range"] if proved_range(model) else []
@@ -178,8 +180,8 @@ def final_distances(model: ModelRecord) -> tuple[int, float, float] | None:
 
 def closer(model: ModelRecord) -> str:
     """Return how many pairs of runs on data came closer together, if at least nine of ten did; else an empty text."""
-    found = model.documents.get("pairs", {})
-    n, of = found.get("closer"), found.get("pairs")
+    document = model.documents.get("pairs", {})
+    n, of = document.get("closer"), document.get("pairs")
     if not is_real(n) or not is_real(of) or not 0.9 * of <= n <= of or of < 1:
         return ""
     return f"{count(n)} of {count(of)} pairs of runs came closer together"
@@ -187,12 +189,12 @@ def closer(model: ModelRecord) -> str:
 
 def on_data(model: ModelRecord) -> str:
     """Return what pairs of runs on data did, in a sentence; empty where they were not measured."""
-    found, pairs = final_distances(model), model.documents.get("pairs", {}).get("pairs")
-    if found is None or not pairs:
+    distances, pairs = final_distances(model), model.documents.get("pairs", {}).get("pairs")
+    if distances is None or not pairs:
         return ""
-    share = bound(100 * found[1], 2, up=True)
+    share = bound(100 * distances[1], 2, up=True)
     return (
-        f"Measured: {count(found[0])} steps after the start, half of {count(pairs)} pairs of runs were at most "
+        f"Measured: {count(distances[0])} steps after the start, half of {count(pairs)} pairs of runs were at most "
         f"{share} % as far apart as at the start."
     )
 

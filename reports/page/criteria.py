@@ -1,4 +1,4 @@
-"""Folded matrix of criteria and networks, and the solvers that were asked for a second opinion."""
+"""Folded matrix of criteria and networks, and the second opinions of solvers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..stored.collect import Report
 from ..stored.facts import is_loop
 from ..stored.records import ModelRecord
 from ..vocabulary import NAMES, NO_UNIT, UNITS, WITNESSES, mark
-from .parts import Cell, Columns, Fold, folded, named, plural, tabulate
+from .parts import Cell, Columns, Fold, folded, name_cell, plural, tabulate
 
 FLOW = "about the differential equation"
 """Words of a finding that is not about the discrete map."""
@@ -23,7 +23,7 @@ def criteria(report: Report) -> list[Fold]:
     findings = [f for m in models for f in (m.certificate or {})["findings"] if f["criterion"] not in WITNESSES]
     findings = [f for f in findings if not mark(f)[0].startswith(MISSING)]
     names = list(dict.fromkeys(str(f["criterion"]) for f in findings))
-    columns: Columns = {"network": named}
+    columns: Columns = {"network": name_cell}
     columns |= {NAMES.get(name, name.replace("_", " ")): _outcome(name) for name in names}
     note = (
         "✓ holds, ✗ fails, · does not apply; hover for the margin. Each criterion is sufficient for stability, none is "
@@ -42,33 +42,33 @@ def criteria(report: Report) -> list[Fold]:
 
 def _outcome(criterion: str) -> Callable[[ModelRecord], Cell]:
     def show(model: ModelRecord) -> Cell:
-        found = next((f for f in (model.certificate or {})["findings"] if f["criterion"] == criterion), None)
-        if found is None or mark(found)[0].startswith(MISSING):
+        entry = next((f for f in (model.certificate or {})["findings"] if f["criterion"] == criterion), None)
+        if entry is None or mark(entry)[0].startswith(MISSING):
             return Cell("·", "quiet")
-        sign, aside = "✓" if found["holds"] else "✗", criterion == UNSOUND or FLOW in str(found.get("detail"))
+        sign, bracketed = "✓" if entry["holds"] else "✗", criterion == UNSOUND or FLOW in str(entry.get("detail"))
         unit = UNITS.get(criterion, UNITS["linear"] if criterion.startswith("layer ") else NO_UNIT)
-        hint = str(found.get("detail") or "") if found["margin"] is None else f"{margin_words(found['margin'])}, {unit}"
-        tone = "quiet" if aside else "good" if found["holds"] else "bad"
-        return Cell(f"({sign})" if aside else sign, tone, hint=hint)
+        hint = str(entry.get("detail") or "") if entry["margin"] is None else f"{margin_words(entry['margin'])}, {unit}"
+        tone = "quiet" if bracketed else "good" if entry["holds"] else "bad"
+        return Cell(f"({sign})" if bracketed else sign, tone, hint=hint)
 
     return show
 
 
 def _opinions(report: Report) -> tuple[str, ...]:
     """Return how many statuses of semidefinite solvers were wrong, and which."""
-    known = [(m, o) for m in report.models for o in m.documents.get("cross_check", {}).get("opinions") or ()]
-    asked = [(m, o) for m, o in known if isinstance(o, Mapping) and o.get("solver")]
-    judged = [(m, o) for m, o in asked if o.get("wrong") is not None]
+    opinions = [(m, o) for m in report.models for o in m.documents.get("cross_check", {}).get("opinions") or ()]
+    posed = [(m, o) for m, o in opinions if isinstance(o, Mapping) and o.get("solver")]
+    judged = [(m, o) for m, o in posed if o.get("wrong") is not None]
     names = [
         f"{NAMES.get(str(o.get('criterion')), str(o.get('criterion')))} of {m.title} ({o['solver']}: {o.get('status')})"
         for m, o in judged
         if o["wrong"]
     ]
-    silent = f"; {count(len(asked) - len(judged))} searches ended without an answer" * (len(judged) < len(asked))
+    pending = f"; {count(len(posed) - len(judged))} searches ended without an answer" * (len(judged) < len(posed))
     text = (
         "Second opinions: cvxpy solved the small gain test and the circle criterion as semidefinite programs. "
         f"{count(len(names))} of {count(len(judged))} solver statuses were wrong{': ' * bool(names)}{', '.join(names)}"
-        f"{silent}. A status counts as wrong if its P fails the exact check, or if it says infeasible although the "
+        f"{pending}. A status counts as wrong if its P fails the exact check, or if it says infeasible although the "
         "frequency-domain test passes. No verdict depends on a solver."
     )
-    return (text,) if asked else ()
+    return (text,) if posed else ()

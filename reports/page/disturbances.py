@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 
 from ..boxes import interval
-from ..formatting import METRICS, MISSING, metric, metric_word, number, percent
+from ..formatting import METRICS, MISSING, metric, metric_word, number, percent, whole_percent
 from ..stored.collect import Report
 from ..stored.facts import accuracy
 from ..stored.protocol import protocol
 from ..stored.records import ModelRecord, select
 from ..stored.sweeps import rows_of
-from .parts import Cell, Columns, Fold, Table, folded, named, shade, tabulate
+from .parts import Cell, Columns, Fold, Table, folded, name_cell, shade, tabulate
 
 STEPS = {"Noise": ("noise", "noise_scores"), "Attacks": ("attacks", "attack_scores")}
 DEVIATIONS = "Sizes are in units of each feature's standard deviation"
@@ -38,21 +38,21 @@ PLANS: tuple[tuple[str, Mapping[str, str], Callable[[float], str], int], ...] = 
 def disturbances(report: Report) -> list[Fold]:
     """Return the fold that compares all models under noise and attacks, one table for each metric."""
     models = report.models
-    said = [(what, protocol(models, step)) for what, steps in STEPS.items() for step in steps]
+    protocols = [(what, protocol(models, step)) for what, steps in STEPS.items() for step in steps]
     averaged = "Numbers are means over the trainings of a network. " * any(m.trainings.several for m in models)
-    note = f"{averaged}{''.join(f'{what}: {how}. ' for what, how in said if how)}{_units(models)} "
+    note = f"{averaged}{''.join(f'{subject}: {line}. ' for subject, line in protocols if line)}{_units(models)} "
     note += "Hover for 95 % intervals."
     plain, scored = {"noise": "noise", "attack": "attacks"}, {"noise": "noise_scores", "attack": "attack_scores"}
     tables = [*_heat(models, plain, "accuracy", note)]
     for name in METRICS:
         tables += _heat(models, scored, name, note)
-    told = [f"{m.title}: {words}" for m in models for words in m.step("attacks").get("notes") or ()]
+    attack_notes = [f"{m.title}: {words}" for m in models for words in m.step("attacks").get("notes") or ()]
     summary = (
         f"{tables[0].caption.partition(',')[0].lower()} under {len(tables[0].header) - 2} disturbances"
         if tables
         else ""
     )
-    parts = (*tables, *told) if tables else ()
+    parts = (*tables, *attack_notes) if tables else ()
     stems = (*plain.values(), *scored.values())
     return folded(report, "more-noise", "Noise and attacks", summary, parts, *stems)
 
@@ -61,49 +61,48 @@ def _heat(models: Sequence[ModelRecord], frames: Mapping[str, str], name: str, n
     """Tabulate what all disturbances leave of one metric; return nothing where it was not measured."""
     scored, word = frames["noise"].endswith("_scores"), metric_word(name)
     caption = f"{word[:1].upper()}{word[1:]}{', %' * (name == 'accuracy')}"
-    columns: Columns = {"network": named, "clean": _clean}
+    columns: Columns = {"network": name_cell, "clean": _clean}
     if scored:
         columns.pop("clean")
-    shown: set[str] = set()
+    measured: set[str] = set()
     for kind, keys, title, most in PLANS:
         extra = {"attack": "pgd" if scored else "strong"} if kind == "attack" else {}
-        wanted = {**extra, **keys, **({"metric": name} if scored else {})}
+        query = {**extra, **keys, **({"metric": name} if scored else {})}
         at = "level" if kind == "noise" else "epsilon"
-        found = {m.name: rows for m in models if (rows := rows_of(m, frames[kind], wanted)) is not None}
-        sizes = sorted({float(size) for rows in found.values() for size in rows[at] if size > 0})
-        chosen = sizes if len(sizes) <= most else [sizes[(k + 1) * len(sizes) // (most + 1)] for k in range(most)]
-        columns |= {title(size): _left(found, at, size, "score" if scored else "accuracy", name) for size in chosen}
-        shown |= set(found)
-    rows = [m for m in models if m.name in shown]
+        curves = {m.name: rows for m in models if (rows := rows_of(m, frames[kind], query)) is not None}
+        sizes = sorted({float(size) for rows in curves.values() for size in rows[at] if size > 0})
+        subset = sizes if len(sizes) <= most else [sizes[(k + 1) * len(sizes) // (most + 1)] for k in range(most)]
+        columns |= {title(size): _score(curves, at, size, "score" if scored else "accuracy", name) for size in subset}
+        measured |= set(curves)
+    rows = [m for m in models if m.name in measured]
     return tabulate(caption, columns, rows, note=note)
 
 
-def _left(found: Mapping[str, pd.DataFrame], at: str, size: float, column: str, name: str) -> Callable[..., Cell]:
+def _score(curves: Mapping[str, pd.DataFrame], at: str, size: float, column: str, name: str) -> Callable[..., Cell]:
     """Return what shows the score that a disturbance of this size leaves."""
 
     def show(model: ModelRecord) -> Cell:
-        rows = select(found[model.name], **{at: size}) if model.name in found else pd.DataFrame()
+        rows = select(curves[model.name], **{at: size}) if model.name in curves else pd.DataFrame()
         if rows.empty or pd.isna(rows[column].iloc[0]):
             return Cell(MISSING, "quiet")
-        left = float(rows[column].iloc[0])
-        ends = [metric(rows[key].iloc[0], name) for key in ("ci_low", "ci_high") if key in rows]
-        return _shaded(left, name, f"{metric(left, name)}, 95 % interval {' to '.join(ends)}" if ends else "")
+        score = float(rows[column].iloc[0])
+        limits = [metric(rows[key].iloc[0], name) for key in ("ci_low", "ci_high") if key in rows]
+        return _shaded(score, name, f"{metric(score, name)}, 95 % interval {' to '.join(limits)}" if limits else "")
 
     return show
 
 
-def _shaded(left: float, name: str, hint: str) -> Cell:
+def _shaded(score: float, name: str, hint: str) -> Cell:
     if name != "accuracy":
-        return Cell(metric(left, name), hint=hint)
-    text = "< 1" if 0 < left < 0.01 else "> 99" if 0.99 < left < 1 else f"{100 * left:.0f}"
-    return Cell(text, shade(left), hint=hint)
+        return Cell(metric(score, name), hint=hint)
+    return Cell(whole_percent(score), shade(score), hint=hint)
 
 
 def _clean(model: ModelRecord) -> Cell:
-    found = accuracy(model)
-    if found is None:
+    share = accuracy(model)
+    if share is None:
         return Cell(MISSING, "quiet")
-    return _shaded(found[0], "accuracy", f"{percent(found[0])}, 95 % interval {' to '.join(map(percent, found[1:]))}")
+    return _shaded(share[0], "accuracy", f"{percent(share[0])}, 95 % interval {' to '.join(map(percent, share[1:]))}")
 
 
 def has_own_data(models: Sequence[ModelRecord]) -> bool:

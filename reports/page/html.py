@@ -1,4 +1,4 @@
-"""The page: stored results in, ``report.html`` with ``report.json``, ``files.json``, ``tables/`` and ``figures/`` out.
+"""The HTML page of a report, drawn from stored results, with its JSON files, tables and figures.
 
 Redrawing needs neither torch nor a solver, checks every certificate again, and gives the same page for the same files.
 """
@@ -90,37 +90,37 @@ def render(
         stability.errors.FileFormatError: no-such-directory is no report directory: it has no ...
     """
     check_folder(run_dir)
-    with claim_folder(run_dir, "report --redraw") as own:
-        own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
+    with claim_folder(run_dir, "report --redraw") as folder:
+        folder.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
         report, formats = collect(run_dir), formats or FORMATS
         text = json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n"
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-        shown = replace(report, models=tuple(ranked(report.models)))
-        drawn, folds = figures(shown), (more_results(shown), method(shown))
+        ordered = replace(report, models=tuple(ranked(report.models)))
+        main_figures, folds = figures(ordered), (more_results(ordered), method(ordered))
         parts = [part for fold in (*folds[0], *folds[1]) for part in fold.parts]
-        every = [*drawn, *(part for part in parts if isinstance(part, Figure))]
+        every = [*main_figures, *(part for part in parts if isinstance(part, Figure))]
         pictures = [f"figures/{figure.name}.{kind}" for figure in every for kind in formats]
-        own.reserve(pictures, "report", overwrite=overwrite, adopt=True)
-        stale = [n for n in own.files_made_by("report") if n.startswith("figures/") and n not in pictures]
-        own.remove(stale)
-        write_text(own.path / "report.json", text)
-        tables = _write_tables(own, report)
+        folder.reserve(pictures, "report", overwrite=overwrite, adopt=True)
+        stale = [n for n in folder.files_made_by("report") if n.startswith("figures/") and n not in pictures]
+        folder.remove(stale)
+        write_text(folder.path / "report.json", text)
+        tables = _write_tables(folder, report)
         for figure in every:
-            figure.write(own.path / "figures", formats)
-        _write_zip(own, [*tables, *pictures])
-        listed = [path for m in report.models for path in files(m)]
-        digests = {n: file_digest(own.path / n) for n in ("report.json", SETTINGS, *listed, *tables, *pictures)}
-        write_text(own.path / "files.json", json.dumps(digests, indent=1) + "\n")
-        page = _page(shown, digest, drawn, folds, digests, formats)
+            figure.write(folder.path / "figures", formats)
+        _write_zip(folder, [*tables, *pictures])
+        paths = [path for m in report.models for path in files(m)]
+        digests = {n: file_digest(folder.path / n) for n in ("report.json", SETTINGS, *paths, *tables, *pictures)}
+        write_text(folder.path / "files.json", json.dumps(digests, indent=1) + "\n")
+        page = _page(ordered, digest, main_figures, folds, digests, formats)
         if full:
             page = re.sub("<details(?! open)", "<details open", page)
-        return write_text(own.path / "report.html", page)
+        return write_text(folder.path / "report.html", page)
 
 
 def _page(
     report: Report,
     digest: str,
-    drawn: Sequence[Figure],
+    main_figures: Sequence[Figure],
     folds: tuple[Sequence[Fold], Sequence[Fold]],
     digests: Mapping[str, str],
     formats: Sequence[str],
@@ -140,7 +140,7 @@ def _page(
         best=best,
         covered=covered(best) if best else "",
         not_covered=not_covered(best) if best else "",
-        figures=drawn,
+        figures=main_figures,
         formats=formats,
         cards=[card(m, size, digests, len(models) == 1) for m in models],
         results=folds[0],
@@ -181,7 +181,7 @@ def footer(digest: str) -> str:
     """Return the rules for the foot of every printed page: which report it is, and which of how many pages.
 
     Args:
-        digest: of ``report.json``.
+        digest: SHA-256 of ``report.json``.
 
     Example:
         >>> footer("ab" * 32)[:32]
@@ -189,8 +189,8 @@ def footer(digest: str) -> str:
     """
     # spaced letters have no ligatures: a digest is copied letter by letter
     look = "font: 8pt sans-serif; letter-spacing: 0.01px; color: #444;"
-    left = f'@bottom-left {{ content: "report.json, SHA-256 {digest}"; {look} }}'
-    return f'@page {{ {left} @bottom-right {{ content: counter(page) " / " counter(pages); {look} }} }}\n'
+    digest_box = f'@bottom-left {{ content: "report.json, SHA-256 {digest}"; {look} }}'
+    return f'@page {{ {digest_box} @bottom-right {{ content: counter(page) " / " counter(pages); {look} }} }}\n'
 
 
 def page_files() -> tuple[str, ...]:
@@ -199,25 +199,25 @@ def page_files() -> tuple[str, ...]:
     return ("report.html", "report.json", "files.json", ZIP, *(f"tables/{stem}.csv" for stem in stems))
 
 
-def _write_tables(own: Folder, report: Report) -> list[str]:
+def _write_tables(folder: Folder, report: Report) -> list[str]:
     """Write the long tables, remove those of an earlier page, and return their names."""
     tables = {f"tables/{name}.csv": frame for name, frame in report.tables().items()}
-    own.remove([name for name in page_files() if name.startswith("tables/") and name not in tables])
+    folder.remove([name for name in page_files() if name.startswith("tables/") and name not in tables])
     try:
-        make_folder(own.path / "tables")
+        make_folder(folder.path / "tables")
     except OSError as error:
-        raise FileFormatError(f"cannot write to {own.path}: {error.strerror or error}") from error
+        raise FileFormatError(f"cannot write to {folder.path}: {error.strerror or error}") from error
     for name, frame in tables.items():
-        write_text(own.path / name, frame.to_csv(index=False))
+        write_text(folder.path / name, frame.to_csv(index=False))
     return list(tables)
 
 
-def _write_zip(own: Folder, names: Sequence[str]) -> None:
+def _write_zip(folder: Folder, names: Sequence[str]) -> None:
     """Write one archive of these files; equal files give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
             entry = zipfile.ZipInfo(name)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, (own.path / name).read_bytes())
-    write_bytes(own.path / ZIP, buffer.getvalue())
+            archive.writestr(entry, (folder.path / name).read_bytes())
+    write_bytes(folder.path / ZIP, buffer.getvalue())

@@ -1,4 +1,4 @@
-"""Folded method of a report: protocol, commands that make and check it again, and a glossary."""
+"""Folded method of a report: protocol, commands to reproduce and verify it, and a glossary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..stored.collect import Report
 from ..stored.protocol import PROTOCOLS, SCORES, protocol
 from ..stored.reasons import missing
 from ..stored.records import ModelRecord
-from .parts import Columns, Command, Fold, Part, Table, named, plural, tabulate, value
+from .parts import Columns, Command, Fold, Part, Table, name_cell, plural, tabulate, value
 
 CHANGED = "changed after the analysis wrote it, or removed"
 TRAINED = ("optimizer", "lr", "batch_size", "weight_decay", "clip", "margin_penalty", "until_certified", "seed")
@@ -52,24 +52,24 @@ def _data(model: ModelRecord) -> str:
     if not isinstance(task, Mapping):
         return ""
     data = task.get("data") or {}
-    where = interval(model.analysis.get("input_range"))
-    seen = f"entries in {where}{' (stated)' * (data.get('bounds') == 'stated')}" if where else ""
+    range_words = interval(model.analysis.get("input_range"))
+    range_note = f"entries in {range_words}{' (stated)' * (data.get('bounds') == 'stated')}" if range_words else ""
     sizes = f"{count(task.get('steps'))} steps of {count(task.get('input_size'))} features"
     parts = f"{count(task.get('train'))} sequences to train, {count(task.get('test'))} to test"
     held_out = f" Held out: {data['held_out']}." if data.get("held_out") else ""
     digest = f" SHA-256 of the file: {data['digest']}." if data.get("digest") else ""
     name = str(data.get("what") or data.get("folder") or task.get("name", ""))
-    return f"Data: {_list(name, parts, sizes, seen)}.{held_out}{digest}"
+    return f"Data: {_list(name, parts, sizes, range_note)}.{held_out}{digest}"
 
 
 def _environment(report: Report) -> str:
     settings = report.settings
-    known = settings.get("environment") or {}
-    versions = [f"{name} {number}" for name, number in (known.get("versions") or {}).items()]
+    setup = settings.get("environment") or {}
+    versions = [f"{name} {number}" for name, number in (setup.get("versions") or {}).items()]
     machine = (
-        _options(known["machine"]) if isinstance(known.get("machine"), Mapping) else str(known.get("machine") or "")
+        _options(setup["machine"]) if isinstance(setup.get("machine"), Mapping) else str(setup.get("machine") or "")
     )
-    commit = f"commit {str(known['commit'])[:12]}" if known.get("commit") else ""
+    commit = f"commit {str(setup['commit'])[:12]}" if setup.get("commit") else ""
     spent = f"{duration(settings['seconds'])} in all" if settings.get("seconds") is not None else ""
     seed = f"seed {settings.get('seed', 0)}"
     return f"Made with {_list(*versions, commit, machine, seed, spent)}."
@@ -80,7 +80,7 @@ def _training(models: Sequence[ModelRecord]) -> tuple[Table, ...]:
         return lambda m: value("run", f"result.{name}", lambda v: metric(v, m.metric))(m)
 
     columns: Columns = {
-        "network": named,
+        "network": name_cell,
         "parameters": value("analysis", "parameters", count),
         "epochs": value("run", "result.epochs", count),
         "training data": result("train_metric"),
@@ -90,28 +90,28 @@ def _training(models: Sequence[ModelRecord]) -> tuple[Table, ...]:
         "training": lambda m: _options({k: (m.run.get("training") or {}).get(k) or None for k in TRAINED}),
     }
     trained = [m for m in models if m.run.get("result")]
-    here = any(str(m.analysis.get("source", "")).startswith("trained here") for m in trained)
-    note = "Short demonstration trainings, not tuned for accuracy." * here
+    demonstration = any(str(m.analysis.get("source", "")).startswith("trained here") for m in trained)
+    note = "Short demonstration trainings, not tuned for accuracy." * demonstration
     return tabulate("Networks and training", columns, trained, words=("layer", "training"), note=note)
 
 
 def _options(options: Any) -> str:
-    known = options.items() if isinstance(options, Mapping) else ()
-    shown = [(str(k).replace("_", " "), v) for k, v in known if v is not None and v is not False]
-    return ", ".join(f"{name} {number(v, 4) if isinstance(v, float) else v}" for name, v in shown)
+    items = options.items() if isinstance(options, Mapping) else ()
+    settings = [(str(k).replace("_", " "), v) for k, v in items if v is not None and v is not False]
+    return ", ".join(f"{name} {number(v, 4) if isinstance(v, float) else v}" for name, v in settings)
 
 
 def left_out(report: Report) -> str:
     """Name in one sentence every analysis without a result, grouped by the reason."""
-    found: dict[tuple[str, str], list[str]] = {}
+    grouped: dict[tuple[str, str], list[str]] = {}
     for m in report.models:
         for item in missing(m):
-            found.setdefault((", ".join(item.steps), item.reason), []).append(m.title)
+            grouped.setdefault((", ".join(item.steps), item.reason), []).append(m.title)
         if m.changed:
-            found.setdefault((", ".join(m.changed), CHANGED), []).append(m.title)
-    said = [f"{what} of {', '.join(who)} ({why})" for (what, why), who in found.items()]
-    said += [f"all of {name} ({why})" for name, why in report.failed.items()]
-    return f"Left out: {'; '.join(said)}." if said else ""
+            grouped.setdefault((", ".join(m.changed), CHANGED), []).append(m.title)
+    phrases = [f"{results} of {', '.join(titles)} ({why})" for (results, why), titles in grouped.items()]
+    phrases += [f"all of {name} ({why})" for name, why in report.failed.items()]
+    return f"Left out: {'; '.join(phrases)}." if phrases else ""
 
 
 def _again(report: Report) -> Fold:

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from ..boxes import box_option
-from ..stored.reasons import model_advice, named
+from ..stored.reasons import argument, model_advice
 from ..stored.records import ModelRecord
 
 LABELS = {
@@ -36,9 +36,9 @@ def next_step(model: ModelRecord) -> Next:
     Args:
         model: the record.
     """
-    told = model_advice(model)
-    if told:
-        why, command = told[0]
+    steps = model_advice(model)
+    if steps:
+        why, command = steps[0]
         return Next(next((label for option, label in LABELS.items() if option in command), "look closer"), why, command)
     if model.state == "certified":
         rate = (model.certificate or {}).get("rate")
@@ -48,6 +48,6 @@ def next_step(model: ModelRecord) -> Next:
             "guard in CI", "Keep it proven: run this in CI. It exits with 0 as long as the proof holds", command
         )
     if model.state in ("invalid", "stale"):
-        return Next("examine again", "Examine it again", f"stability certify {named(model)} -o certificate.json")
-    command = " ".join(filter(None, (f"stability certify {named(model)} --criteria all", box_option(model.analysis))))
+        return Next("examine again", "Examine it again", f"stability certify {argument(model)} -o certificate.json")
+    command = f"stability certify {argument(model)} --criteria all {box_option(model.analysis)}".rstrip()
     return Next("see criteria", "Compute every criterion, to see how far each is from holding", command)

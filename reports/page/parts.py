@@ -19,8 +19,8 @@ class Cell:
     """A table cell.
 
     Attributes:
-        text: of the cell.
-        tone: class of the cell: ``good``, ``bad``, ``quiet``, or ``heat-a`` to ``heat-f``.
+        text: content of the cell.
+        tone: style of the cell: ``good``, ``bad``, ``quiet``, or ``heat-a`` to ``heat-f``.
         href: address that the text links to.
         hint: shown while the pointer is over the cell.
     """
@@ -87,19 +87,20 @@ def folded(report: Report, anchor: str, title: str, summary: str, parts: Iterabl
     """Make a fold with links to its long tables; return nothing where it has no parts.
 
     Args:
-        report: whose fold it is.
+        report: the report.
         anchor: identifier in the page.
         title: always visible.
         summary: a few words beside the title.
         parts: tables, figures, commands and paragraphs.
         *tables: stems of files in ``tables/``.
     """
-    there = [t for t in tables if t not in FRAMES or any(t in m.frames for m in report.models)]
-    shown = tuple(parts)
-    return [Fold(anchor, title, summary, shown, tuple((f"{t}.csv", f"tables/{t}.csv") for t in there))] if shown else []
+    stored = [t for t in tables if t not in FRAMES or any(t in m.frames for m in report.models)]
+    items = tuple(parts)
+    links = tuple((f"{t}.csv", f"tables/{t}.csv") for t in stored)
+    return [Fold(anchor, title, summary, items, links)] if items else []
 
 
-def named(model: ModelRecord) -> Cell:
+def name_cell(model: ModelRecord) -> Cell:
     """Return the model's name as a link to its card."""
     return Cell(model.title, href=f"#model-{model.place}")
 
@@ -115,8 +116,8 @@ def tabulate(
     """Make a table with one row a record.
 
     Args:
-        caption: of the table.
-        columns: what each title shows of a record.
+        caption: caption of the table.
+        columns: function from a record to its cell, by the title of the column.
         records: models, mostly.
         words: titles of columns that hold words; every other column but the first is aligned to the right.
         note: sentences below the table.
@@ -124,16 +125,16 @@ def tabulate(
     Returns:
         The table without columns that are empty in every row; nothing where there is no record.
     """
-    found = [[_cell(show(record)) for show in columns.values()] for record in records]
+    cells = [[_cell(show(record)) for show in columns.values()] for record in records]
     titles = list(columns)
-    kept = [k for k in range(len(titles)) if k == 0 or any(row[k].text not in ("", MISSING) for row in found)]
-    numeric = tuple(place for place, k in enumerate(kept) if k and titles[k] not in words)
-    rows = tuple(tuple(row[k] for k in kept) for row in found)
-    return (Table(caption, tuple(titles[k] for k in kept), rows, numeric, note),) if rows else ()
+    filled = [k for k in range(len(titles)) if k == 0 or any(row[k].text not in ("", MISSING) for row in cells)]
+    numeric = tuple(place for place, k in enumerate(filled) if k and titles[k] not in words)
+    rows = tuple(tuple(row[k] for k in filled) for row in cells)
+    return (Table(caption, tuple(titles[k] for k in filled), rows, numeric, note),) if rows else ()
 
 
-def _cell(shown: Cell | str) -> Cell:
-    return shown if isinstance(shown, Cell) else Cell(shown, "quiet" if shown == MISSING else "")
+def _cell(content: Cell | str) -> Cell:
+    return content if isinstance(content, Cell) else Cell(content, "quiet" if content == MISSING else "")
 
 
 def value(document: str, path: str, show: Callable[[Any], str]) -> Callable[[ModelRecord], str]:
@@ -146,10 +147,10 @@ def value(document: str, path: str, show: Callable[[Any], str]) -> Callable[[Mod
     """
 
     def read(model: ModelRecord) -> str:
-        found: Any = model.documents.get(document)
+        entry: Any = model.documents.get(document)
         for part in path.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return show(found)
+            entry = entry.get(part) if isinstance(entry, Mapping) else None
+        return show(entry)
 
     return read
 

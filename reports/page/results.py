@@ -19,7 +19,7 @@ from ..stored.protocol import protocol
 from ..stored.records import ModelRecord
 from .criteria import criteria
 from .disturbances import DEVIATIONS, disturbances, has_own_data
-from .parts import Cell, Columns, Fold, Part, folded, named, plural, tabulate, value
+from .parts import Cell, Columns, Fold, Part, folded, name_cell, plural, tabulate, value
 
 Drawn = Mapping[str, tuple[Figure, ...]]
 USELESS = 1e6
@@ -28,16 +28,16 @@ USELESS = 1e6
 
 def more_results(report: Report) -> list[Fold]:
     """Return the folded results that the stored files give something for, in reading order."""
-    drawn = appendix(report)
-    spectra, theorem1 = drawn.get("spectra", ()), drawn.get("theorem1", ())
+    subject_figures = appendix(report)
+    spectra, theorem1 = subject_figures.get("spectra", ()), subject_figures.get("theorem1", ())
     planes, margins = "recurrent matrices in the complex plane", "margins of both parts while the weights change"
     return [
         *criteria(report),
         *disturbances(report),
-        *_curvature(report, drawn),
+        *_curvature(report, subject_figures),
         *folded(report, "more-spectra", "Eigenvalues along training", planes, spectra, "eigenvalues"),
         *folded(report, "more-theorem1", "Theorem 1 along training", margins, theorem1, "spectra"),
-        *_states(report, drawn),
+        *_states(report, subject_figures),
         *_claims(report),
         *_margins(report),
         *_radii(report),
@@ -46,10 +46,10 @@ def more_results(report: Report) -> list[Fold]:
     ]
 
 
-def _curvature(report: Report, drawn: Drawn) -> list[Fold]:
+def _curvature(report: Report, subject_figures: Drawn) -> list[Fold]:
     models = [m for m in report.models if m.documents.get("hessian")]
     columns: Columns = {
-        "network": named,
+        "network": name_cell,
         "largest eigenvalue": _end("lambda_max"),
         "smallest eigenvalue": _end("lambda_min"),
         "trace": _trace,
@@ -57,8 +57,8 @@ def _curvature(report: Report, drawn: Drawn) -> list[Fold]:
         "loss": value("hessian", "loss", number),
         "parameters": _parameters,
     }
-    apart = [(m.documents["hessian"].get("pyhessian") or {}).get("lambda_max_difference") for m in models]
-    most = max((abs(d) for d in apart if is_real(d)), default=None)
+    differences = [(m.documents["hessian"].get("pyhessian") or {}).get("lambda_max_difference") for m in models]
+    most = max((abs(d) for d in differences if is_real(d)), default=None)
     note = (
         "A large top eigenvalue means a sharp minimum; a negative smallest one means that training did not reach a "
         f"minimum. ± is the residual of an eigenvalue and the 95 % interval of a trace. {protocol(models, 'hessian')}."
@@ -67,7 +67,7 @@ def _curvature(report: Report, drawn: Drawn) -> list[Fold]:
         note += f" Largest relative difference to PyHessian's top eigenvalue: {bound(most, 2, up=True)}."
     if any("stored" in _parameters(m) for m in models):
         note += " A parametrized matrix is stored with more numbers than it has free parameters."
-    parts = (*drawn.get("hessian", ()), *tabulate("Hessian of the training loss", columns, models, note=note))
+    parts = (*subject_figures.get("hessian", ()), *tabulate("Hessian of the training loss", columns, models, note=note))
     return folded(report, "more-hessian", "Loss curvature", "Hessian of the training loss", parts, "density")
 
 
@@ -75,9 +75,9 @@ def _end(name: str) -> Callable[[ModelRecord], str]:
     """Return what shows an end of the spectrum, with its residual where the iteration did not converge."""
 
     def show(model: ModelRecord) -> str:
-        found = model.documents["hessian"]
-        end, residual = found.get(name), found.get(f"{name}_residual")
-        if is_real(end) and is_real(residual) and found.get("converged") is False and residual > 1e-3 * abs(end):
+        hessian = model.documents["hessian"]
+        end, residual = hessian.get(name), hessian.get(f"{name}_residual")
+        if is_real(end) and is_real(residual) and hessian.get("converged") is False and residual > 1e-3 * abs(end):
             return f"{number(end)} ± {bound(residual, 1, up=True)} (not converged)"
         return value("hessian", name, number)(model)
 
@@ -96,11 +96,11 @@ def _parameters(model: ModelRecord) -> str:
     return f"{count(free)} ({count(stored)} stored)"
 
 
-def _states(report: Report, drawn: Drawn) -> list[Fold]:
+def _states(report: Report, subject_figures: Drawn) -> list[Fold]:
     """Make the fold of exponents, growth on single sequences and recovery."""
     models = report.models
     exponents: Columns = {
-        "network": named,
+        "network": name_cell,
         "largest exponent per step": value("exponents", "largest", signed),
         "certified upper bound": _exponent_bound,
         "mean norm of the first state": value("drift", "start", number),
@@ -108,7 +108,7 @@ def _states(report: Report, drawn: Drawn) -> list[Fold]:
         "log2 of largest / smallest norm": value("drift", "drift_index", number),
     }
     growth: Columns = {
-        "network": named,
+        "network": name_cell,
         "steps that stretch some difference": value("growth", "stretching", percent),
         "largest stretch": value("growth", "largest", _times),
         "steps in which the fastest direction grows": value("growth", "growing", percent),
@@ -116,7 +116,7 @@ def _states(report: Report, drawn: Drawn) -> list[Fold]:
         "most expanding sequence": _worst,
     }
     recovery: Columns = {
-        "network": named,
+        "network": name_cell,
         "size": value("recovery", "size", number),
         "forgotten below": value("recovery", "tol", number),
         "steps, median of runs": value("recovery", "median", count),
@@ -125,29 +125,31 @@ def _states(report: Report, drawn: Drawn) -> list[Fold]:
         "certified steps": _proved_time("recovery"),
         "certified memory in steps": _proved_time("memory"),
     }
-    said = {step: protocol(models, step) or "not recorded" for step in ("lyapunov", "norms", "growth", "recovery")}
-    parts: list[Part] = list(drawn.get("exponents", ()))
+    protocols = {step: protocol(models, step) or "not recorded" for step in ("lyapunov", "norms", "growth", "recovery")}
+    layers = ", ".join(m.title for m in models if is_layerwise(m))
+    layered = f"; of {layers}, for each recurrent layer with its own input" * bool(layers)
+    parts: list[Part] = list(subject_figures.get("exponents", ()))
     parts += tabulate(
         "Lyapunov exponents and state norm",
         exponents,
         [m for m in models if m.documents.get("exponents") or m.documents.get("drift")],
         note="Below 0, small differences of the state shrink on average over steps and sequences. No average over "
         "these steps can exceed the certified bound, log ρ + log(C) / steps. Largest and smallest mean norm are those "
-        f"after the first quarter of the run. Exponents: {said['lyapunov']}. Norms: {said['norms']}.",
+        f"after the first quarter of the run. Exponents: {protocols['lyapunov']}. Norms: {protocols['norms']}.",
     )
     parts += tabulate(
         "Growth of small differences on single test sequences",
         growth,
         [m for m in models if m.documents.get("growth")],
         note="Single sequences can grow even if the average shrinks. A network that is proven stable may stretch some "
-        f"differences in the Euclidean norm: its proof uses another norm. Protocol: {said['growth']}.",
+        f"differences in the Euclidean norm: its proof uses another norm. Protocol: {protocols['growth']}.",
     )
     parts += tabulate(
         "Recovery from a disturbance of the state",
         recovery,
         [m for m in models if m.documents.get("recovery")],
-        note="Certified steps hold for every input that the proof covers. Inputs older than the certified memory "
-        f"change the state by less than the tolerance. Protocol: {said['recovery']}.",
+        note=f"Certified steps hold for every input that the proof covers{layered}. Inputs older than the certified "
+        f"memory change the state by less than the tolerance. Protocol: {protocols['recovery']}.",
     )
     title, summary = "Lyapunov exponents and growth on single sequences", "how fast states approach each other"
     return folded(report, "more-exponents", title, summary, parts, "lyapunov", "growth", "norms")
@@ -171,18 +173,18 @@ def _exponent_bound(model: ModelRecord) -> str:
 
 
 def _worst(model: ModelRecord) -> str:
-    found: Any = model.documents["growth"].get("worst") or ()
-    found = [w for w in found if isinstance(w, Mapping) and is_real(w.get("mean"))]
-    known = [f"no. {count(w.get('sequence'))}: {signed(w['mean'])} per step" for w in found]
-    return known[0] if known else MISSING
+    sequences: Any = model.documents["growth"].get("worst") or ()
+    sequences = [w for w in sequences if isinstance(w, Mapping) and is_real(w.get("mean"))]
+    worst = [f"no. {count(w.get('sequence'))}: {signed(w['mean'])} per step" for w in sequences]
+    return worst[0] if worst else MISSING
 
 
 def _proved_time(name: str) -> Callable[[ModelRecord], str]:
     def show(model: ModelRecord) -> str:
-        found = (model.certificate or {}).get(name)
-        if not found:
+        proof = (model.certificate or {}).get(name)
+        if not proof:
             return MISSING
-        return count(math.ceil(found["time"])) if model.is_discrete else f"time {bound(found['time'], 4, up=True)}"
+        return count(math.ceil(proof["time"])) if model.is_discrete else f"time {bound(proof['time'], 4, up=True)}"
 
     return show
 
@@ -208,7 +210,7 @@ def _claims(report: Report) -> list[Fold]:
         if claim["evidence"] == "proved" and not (is_real(claim["value"]) and claim["value"] > USELESS)
     ]
     columns: Columns = {
-        "network": lambda row: named(row[0]),
+        "network": lambda row: name_cell(row[0]),
         "property": _property,
         "bound": _bound,
         "statement": lambda row: _short(row[1]["statement"]),
@@ -237,8 +239,7 @@ def _bound(row: tuple[ModelRecord, Mapping[str, Any]]) -> str:
 
 def _short(statement: str) -> str:
     """Return a sentence of a certificate without its subject."""
-    text = re.sub(r"^(For )?[Tt]his [^(]*\([^)]*\)[:,]? *(is (not )?bounded: )?", "", single_value(statement))
-    return text[:1].upper() + text[1:]
+    return re.sub(r"^.*? exact arithmetic\)\. ", "", single_value(statement))
 
 
 def _margins(report: Report) -> list[Fold]:
@@ -246,7 +247,7 @@ def _margins(report: Report) -> list[Fold]:
         return lambda m: f"× {bound(m.margins[name], 4, up=up)}" if name in m.margins else MISSING
 
     columns: Columns = {
-        "network": named,
+        "network": name_cell,
         "recurrent weights: stable up to": factor("gain_certified", up=False),
         "recurrent weights: unstable at": factor("gain_destabilising", up=True),
         "integrator step: stable up to": factor("step_certified", up=False),
@@ -263,7 +264,7 @@ def _margins(report: Report) -> list[Fold]:
 def _radii(report: Report) -> list[Fold]:
     models = [m for m in report.models if m.documents.get("radius") or m.documents.get("local")]
     columns: Columns = {
-        "network": named,
+        "network": name_cell,
         "gain to the logits": value("radius", "gain", lambda v: bound(v, 3, up=True)),
         "certified by the gain, median": value("radius", "median", at_least),
         "inputs": value("radius", "samples", count),
@@ -286,10 +287,10 @@ def _radii(report: Report) -> list[Fold]:
 
 
 def _classes(report: Report) -> list[Fold]:
-    given = [m for m in report.models if not m.run.get("result")]
-    rows = [(m, c) for m in given for c in m.performance.get("by_class") or () if isinstance(c, Mapping)]
+    own_data = [m for m in report.models if not m.run.get("result")]
+    rows = [(m, c) for m in own_data for c in m.performance.get("by_class") or () if isinstance(c, Mapping)]
     columns: Columns = {
-        "network": lambda row: named(row[0]),
+        "network": lambda row: name_cell(row[0]),
         "class": lambda row: str(row[1].get("name")),
         "accuracy": lambda row: percent(row[1].get("accuracy")),
         "sequences": lambda row: count(row[1].get("sequences")),
@@ -301,7 +302,7 @@ def _classes(report: Report) -> list[Fold]:
 
 def _trainings(report: Report) -> list[Fold]:
     columns: Columns = {
-        "network": named,
+        "network": name_cell,
         "trainings": lambda m: count(len(m.trainings.runs)),
         "verdicts": verdict_counts,
         "on held-out data": _over("run.result.test_metric"),

@@ -48,14 +48,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """Part of a page.
+    """Section of a page.
 
     Attributes:
         anchor: its identifier.
         title: its heading.
         text: a few sentences.
-        tables: of it.
-        figures: of it.
+        tables: tables of the section.
+        figures: figures of the section.
         notes: sentences below.
         folded: whether only the heading is seen at first.
     """
@@ -99,20 +99,20 @@ def render_study(result: StudyResult, folder: str | Path, *, overwrite: bool = F
         Section("differences", "Differences from the paper", notes=result.differences),
         Section("made", "Versions and settings", tables=_settings(result), folded=True),
     )
-    about = f"{printable(result.title)}{_quick(result)} · study {printable(result.study)}"
+    kicker = f"{printable(result.title)}{_quick(result)} · study {printable(result.study)}"
     links = [("All studies", index)] if index else []
-    with claim_folder(folder, "study") as own:
-        return write_page(own, PAGE, result.conclusion or result.title, about, sections, links, "study", overwrite)
+    with claim_folder(folder, "study") as root:
+        return write_page(root, PAGE, result.conclusion or result.title, kicker, sections, links, "study", overwrite)
 
 
 def render_index(
-    folder: str | Path, done: Mapping[str, StudyResult], failed: Mapping[str, str], *, overwrite: bool = False
+    folder: str | Path, results: Mapping[str, StudyResult], failed: Mapping[str, str], *, overwrite: bool = False
 ) -> Path:
     """Draw ``index.html`` over the studies in the folders below one, each with its conclusion and a link to its page.
 
     Args:
         folder: with a folder for each study.
-        done: results by name.
+        results: results by name.
         failed: reasons of the others, by name.
         overwrite: whether an ``index.html`` may be replaced that no study made.
 
@@ -124,27 +124,27 @@ def render_index(
         FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
-    known = [
+    rows = [
         ((n, f"{quote(n)}/{PAGE}"), f"{r.title}{_quick(r)}", r.conclusion or MISSING, duration(r.seconds))
-        for n, r in done.items()
+        for n, r in results.items()
     ]
     reasons = [(name, cut(printable(reason), LETTERS)) for name, reason in failed.items()]
     sections = (
-        Section("studies", "Studies", tables=_table(("study", "table or figure", "result", "time"), known, (3,))),
+        Section("studies", "Studies", tables=_table(("study", "table or figure", "result", "time"), rows, (3,))),
         Section("failed", "Without a result", tables=_table(("study", "reason"), reasons)),
     )
-    title = f"{len(done)} {'study has' if len(done) == 1 else 'studies have'} a result"
+    title = f"{len(results)} {'study has' if len(results) == 1 else 'studies have'} a result"
     title += f", {len(failed)} {'has' if len(failed) == 1 else 'have'} none." if failed else "."
-    with claim_folder(folder, "study --all") as own:
-        about = "Tables and figures of the papers, rerun here"
-        return write_page(own, INDEX_PAGE, title, about, sections, (), "study", overwrite)
+    with claim_folder(folder, "study --all") as root:
+        kicker = "Tables and figures of the papers, rerun here"
+        return write_page(root, INDEX_PAGE, title, kicker, sections, (), "study", overwrite)
 
 
 def write_page(
-    own: Folder,
+    root: Folder,
     name: str,
     title: str,
-    about: str,
+    kicker: str,
     sections: Iterable[Section],
     links: Sequence[tuple[str, str]],
     maker: str,
@@ -153,33 +153,33 @@ def write_page(
     """Write a page, and the files of its figures into ``figures`` beside it.
 
     Args:
-        own: folder of the page.
-        name: of the file.
+        root: folder of the page.
+        name: name of the file.
         title: the finding.
-        about: line above it.
+        kicker: line above it.
         sections: parts of the page; empty ones are left out.
         links: texts and addresses of other pages.
         maker: command that owns the files.
         overwrite: whether files of these names that the command did not make may be replaced.
     """
-    shown = [s for s in sections if s.tables or s.figures or s.notes]
-    figures = [figure for s in shown for figure in s.figures]
-    own.reserve([name, *(f"figures/{f.name}.{kind}" for f in figures for kind in FORMATS)], maker, overwrite=overwrite)
+    filled = [s for s in sections if s.tables or s.figures or s.notes]
+    figures = [figure for s in filled for figure in s.figures]
+    root.reserve([name, *(f"figures/{f.name}.{kind}" for f in figures for kind in FORMATS)], maker, overwrite=overwrite)
     for figure in figures:
-        figure.write(own.path / "figures")
+        figure.write(root.path / "figures")
     env: Any = environment()
     css = "".join(env.loader.get_source(env, sheet)[0] for sheet in ("report.css", "study.css"))
     page = env.get_template("study.html.j2").render(
         title=cut(title, LETTERS),
-        kicker=about,
-        sections=shown,
+        kicker=kicker,
+        sections=filled,
         links=links,
         formats=FORMATS,
         css=Markup(css),
         policy=policy(css),
         version=version("rnn-stability"),
     )
-    return write_text(own.path / name, page)
+    return write_text(root.path / name, page)
 
 
 COMPARED = ("quantity", "this study", "paper", "source")
@@ -219,16 +219,16 @@ def _cell(value: Any) -> str:
 
 def _settings(result: StudyResult) -> tuple[Table, ...]:
     """Return settings, seeds, time and machine, without what is not known."""
-    made = result.environment
+    environment = result.environment
     rows = [
         ("command", f"stability study {printable(result.study)}{' --quick' if result.quick else ''}"),
         ("seeds", ", ".join(map(str, result.seeds))),
         ("time", duration(result.seconds)),
-        ("started", _cell(made.get("started"))),
-        ("finished", _cell(made.get("finished"))),
-        ("device", _cell(made.get("device"))),
-        *((k, _cell(v)) for part in ("machine", "versions") for k, v in (made.get(part) or {}).items()),
+        ("started", _cell(environment.get("started"))),
+        ("finished", _cell(environment.get("finished"))),
+        ("device", _cell(environment.get("device"))),
+        *((k, _cell(v)) for part in ("machine", "versions") for k, v in (environment.get(part) or {}).items()),
     ]
     settings = [(k.replace("_", " "), _cell(v)) for k, v in result.settings.items()]
-    known = [[row for row in part if row[1] not in ("", MISSING)] for part in (settings, rows)]
-    return (*_table(("setting", "value"), known[0]), *_table(("program and machine", ""), known[1]))
+    filled = [[row for row in part if row[1] not in ("", MISSING)] for part in (settings, rows)]
+    return (*_table(("setting", "value"), filled[0]), *_table(("program and machine", ""), filled[1]))

@@ -1,4 +1,4 @@
-"""Verdict table of the page: one row a model, one column a number, with what each column means."""
+"""Verdict table of the page: one row for each model, one column for each quantity."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..formatting import bound, count, metric, metric_word, number, percent, verdict_sign, verdict_word
+from ..formatting import bound, count, metric, metric_word, number, percent, verdict_sign, verdict_word, whole_percent
 from ..names import cut
 from ..stored import facts
 from ..stored.collect import Report
@@ -17,9 +17,11 @@ from .next_step import next_step
 LETTERS = 26
 """Letters of a name in the table and in the list of models; the card has all."""
 HALVED = "two runs that read the same input are then at most half as far apart, wherever they start"
-ROBUST = "lower bound by a proved gain, computed in double precision, and accuracy under the strongest attack"
+ROBUST = "certified accuracy, from a gain in double precision, and accuracy under the strongest attack"
 GROWTH = "largest Lyapunov exponent as a change per step"
-HALVED_IN_RANGE = f"{HALVED}; of a proof for a range of inputs, for these alone, from the step on at which it holds"
+HALVED_IN_RANGE = (
+    f"{HALVED}; a proof for a range of inputs covers these only and counts from the step at which it begins to hold"
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Cell:
     """A cell of the verdict table.
 
     Attributes:
-        text: of the cell.
+        text: content of the cell.
         detail: smaller, beside it.
         tone: class of the detail.
         bar: certified and attacked accuracy, shares between 0 and 1, which are drawn before the text.
@@ -46,7 +48,7 @@ class Column:
     Attributes:
         head: two lines of its title.
         name: its title in the paragraph below the table.
-        key: what it means, for that paragraph.
+        key: its meaning, for that paragraph.
         show: its cell of a model; ``None`` where the model has no such value.
         proved: the checker proves its values.
     """
@@ -63,10 +65,10 @@ def short_name(model: ModelRecord) -> str:
     return cut(model.title.replace(", margin penalty", " + margin"), LETTERS)
 
 
-def noun(report: Report, many: bool | None = None) -> str:
+def noun(report: Report, is_plural: bool | None = None) -> str:
     """Return the word for what is examined: recurrent networks, or control loops."""
     word = "control loop" if all(map(facts.is_loop, report.models)) else "recurrent network"
-    return word + "s" * (len(report.models) != 1 if many is None else many)
+    return word + "s" * (len(report.models) != 1 if is_plural is None else is_plural)
 
 
 def columns(report: Report) -> list[Column]:
@@ -77,27 +79,27 @@ def columns(report: Report) -> list[Column]:
     """
     models, size = report.models, facts.attack_size(report.models)
     loops = all(map(facts.is_loop, models))
-    metrics = dict.fromkeys(metric_word(found.metric) for m in models if (found := facts.score(m)) is not None)
-    stretches = {round(found, 1) for m in models if (found := facts.stretch(m)) is not None}
+    metrics = dict.fromkeys(metric_word(score.metric) for m in models if (score := facts.score(m)) is not None)
+    stretches = {round(factor, 1) for m in models if (factor := facts.stretch(m)) is not None}
     longer = f"{number(next(iter(stretches)))} × length" if len(stretches) == 1 else "end of run"
-    unit, what = ("seconds", "slopes") if loops else ("sequences", "weights")
-    larger = f"the proof holds for {'' if loops else 'recurrent '}{what} up to so many times larger"
+    unit, scaled = ("seconds", "slopes") if loops else ("sequences", "weights")
+    larger = f"factor by which the {'' if loops else 'recurrent '}{scaled} may grow without losing the proof"
     word = " or ".join(metrics) or "accuracy"
     interval = "95 % interval" if "accuracy" in metrics else ""
-    held = "held-out data" if any(m.run for m in models) else "the data"
+    data = "held-out data" if any(m.run for m in models) else "the data"
     halving = HALVED_IN_RANGE if any(m.state == "certified" and facts.proved_range(m) for m in models) else HALVED
-    found = [
+    candidates = [
         Column(("halved within", f"steps · {unit}"), "Halved within", halving, _halved_cell, proved=True),
         Column(("decay", "per second"), "Decay", "guaranteed rate of the differences", _decay_cell, proved=True),
-        Column((what, "scaled to"), "Scaled to", larger, _scaled_cell, proved=True),
+        Column((scaled, "scaled to"), "Scaled to", larger, _scaled_cell, proved=True),
         Column(("on test data,", "per step"), "Per step", GROWTH, growth_cell),
         Column(("norm at", longer), "Norm", "median state norm relative to that after one sequence", norm_cell),
-        Column((word, interval or "on data"), word.capitalize(), f"on {held}, {interval}".strip(", "), accuracy_cell),
+        Column((word, interval or "on data"), word.capitalize(), f"on {data}, {interval}".strip(", "), accuracy_cell),
     ]
     if size is not None:
-        heads = (f"accuracy, L2 ≤ {number(size)}", "certified – attacked")
-        found.append(Column(heads, "Certified – attacked", ROBUST, lambda m: _robust_cell(m, size)))
-    return [c for c in found if any(c.show(m) is not None for m in models)]
+        head = (f"accuracy, L2 ≤ {number(size)}", "certified – attacked")
+        candidates.append(Column(head, "Certified – attacked", ROBUST, lambda m: _robust_cell(m, size)))
+    return [c for c in candidates if any(c.show(m) is not None for m in models)]
 
 
 def _halved_cell(model: ModelRecord) -> Cell | None:
@@ -145,43 +147,43 @@ def norm_cell(model: ModelRecord) -> Cell | None:
 
 def accuracy_cell(model: ModelRecord) -> Cell | None:
     """Return the accuracy with its interval, or another metric."""
-    known, found = facts.accuracy(model), facts.score(model)
-    if known is not None:
-        return Cell(*claims.accuracy_words(known))
-    return Cell(metric(found.value, found.metric)) if found is not None and found.value is not None else None
+    interval, score = facts.accuracy(model), facts.score(model)
+    if interval is not None:
+        return Cell(*claims.accuracy_words(interval))
+    return Cell(metric(score.value, score.metric)) if score is not None and score.value is not None else None
 
 
 def _robust_cell(model: ModelRecord, size: float) -> Cell | None:
-    left, sure = facts.attacked(model, size), facts.certified_accuracy(model, size)
-    if left is None:
+    under_attack, certified = facts.attacked(model, size), facts.certified_accuracy(model, size)
+    if under_attack is None:
         return None
-    low = "?" if sure is None else str(math.floor(100 * sure + 1e-9))
-    return Cell("", f"{low} – {math.ceil(100 * left[0] - 1e-9)} %", "", (sure, left[0]))
+    low = "?" if certified is None else whole_percent(certified, proved=True)
+    return Cell("", f"{low} – {whole_percent(under_attack[0])} %", "", (certified, under_attack[0]))
 
 
 def table(report: Report) -> dict[str, object]:
     """Return the verdict table as the template needs it: its columns, its rows, and the groups to filter by."""
-    shown = columns(report)
+    visible = columns(report)
     rows = [
         {
             "model": m,
             "name": short_name(m),
             "detail": _verdict_detail(m),
-            "cells": [c.show(m) for c in shown],
+            "cells": [c.show(m) for c in visible],
             "next": next_step(m).label,
         }
         for m in report.models
     ]
-    proved = ["Verdict", *(c.name.lower() for c in shown if c.proved)]
+    proved = ["Verdict", *(c.name.lower() for c in visible if c.proved)]
     states = dict.fromkeys(str(m.state) for m in report.models)
     groups = [(s, verdict_sign(s), verdict_word(s), sum(str(m.state) == s for m in report.models)) for s in states]
     return {
-        "columns": shown,
+        "columns": visible,
         "rows": rows,
         "noun": noun(report, False).split()[-1],
         "groups": groups if len(groups) > 1 and len(rows) > 2 else [],
         "proved": f"{' and '.join(filter(None, (', '.join(proved[:-1]), proved[-1])))} {'are' if proved[1:] else 'is'}",
-        "measured": len(shown) > len(proved) - 1,
+        "measured": len(visible) > len(proved) - 1,
         "rule": _rule(report),
         "ranged": any(m.state == "certified" and facts.proved_range(m) for m in report.models),
         "dashes": any(cell is None for row in rows for cell in row["cells"]),

@@ -1,8 +1,9 @@
-"""First screen of the page: the headline, what qualifies it, and one table of verdicts."""
+"""First screen of the page: headline and summary."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..formatting import bound, bound_at, count, metric, number, percent, verdict_word
 from ..names import cut
@@ -13,8 +14,8 @@ from . import claims
 from .verdict_table import LETTERS, growth_cell, noun
 
 GROUPS = {
-    "certified": ("are proved stable", "is proved stable"),
-    "refuted": ("are proved not to be stable", "is proved not to be stable"),
+    "certified": ("are proven stable", "is proven stable"),
+    "refuted": ("are proven not stable", "is proven not stable"),
     "inconclusive": ("are undecided", "is undecided"),
     "uncovered": ("are covered by no theorem", "is covered by no theorem"),
     "invalid": ("have certificates that do not verify", "has a certificate that does not verify"),
@@ -22,6 +23,11 @@ GROUPS = {
     "None": ("were not examined", "was not examined"),
 }
 """Verbs for counts of models, many and one, by state."""
+LIMITS: dict[str, Callable[[ModelRecord], bool]] = {
+    "for a range of inputs": lambda m: facts.proved_range(m) is not None,
+    "layer by layer, each layer with its own input": facts.is_layerwise,
+}
+"""Limits of proofs, and whether a proof has them."""
 
 
 def _name(model: ModelRecord) -> str:
@@ -53,24 +59,26 @@ def headline(report: Report) -> str:
         return _single(models[0])
     best, certified = facts.recommended(models), [m for m in models if m.state == "certified"]
     if best is not None:
-        return f"Best with a proof{_range(best)}: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
+        return f"Best with a proof{facts.limits(best)}: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
     if certified:
         fast = min(certified, key=lambda m: facts.halved(m) or math.inf)
         within = f", within {claims.duration_words(fast, when)}" if (when := facts.halved(fast)) is not None else ""
-        return f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}{_range(fast)}."
+        return (
+            f"No proof is fast enough to matter: {_name(fast)} halves a difference first{within}{facts.limits(fast)}."
+        )
     ranged = [m for m in models if facts.proved_range(m)]
     if ranged:
-        return f"No network is proved stable for every input. {_name(ranged[0])} is, {facts.scope(ranged[0])}."
+        return f"No network is proven stable for every input. {_name(ranged[0])} is, {facts.scope(ranged[0])}."
     close = facts.nearest(models)
     more = f" Nearest: {_name(close)}, undecided; on data its differences {_growth(close)}." if close else ""
-    return f"No {noun(report, False).split()[-1]} is proved stable.{more}"
+    return f"No {noun(report, False).split()[-1]} is proven stable.{more}"
 
 
 def _so_accurate(model: ModelRecord) -> str:
-    known, found = facts.accuracy(model), facts.score(model)
-    if known is not None:
-        return f", {percent(known[0])} accurate"
-    return f", {found.label} {metric(found.value, found.metric)}" if found else ""
+    interval, score = facts.accuracy(model), facts.score(model)
+    if interval is not None:
+        return f", {percent(interval[0])} accurate"
+    return f", {score.label} {metric(score.value, score.metric)}" if score else ""
 
 
 def _halving(model: ModelRecord) -> str:
@@ -80,25 +88,19 @@ def _halving(model: ModelRecord) -> str:
     since = driven.get("since") if driven else 0
     begun = "when its state has entered the set of the proof" if since is None else f"step {since}"
     counted = f", counted from {begun}," if since != 0 else ""
-    after = f"After {claims.duration_words(model, when)}{counted}"
+    time = f"After {claims.duration_words(model, when)}{counted}"
     if facts.is_layerwise(model):
-        return f"{after} two runs of a layer that read the same input of the layer are at most half as far apart."
+        return f"{time} two runs of a layer that read the same input of the layer are at most half as far apart."
     if driven:  # a disturbance may take the state out of the sets of the proof
-        return f"{after} any two runs that read the same input are at most half as far apart."
-    return f"{after} any disturbance of its state is at most half as large, whatever the input."
-
-
-def _range(model: ModelRecord) -> str:
-    """Return the range of inputs or the layers that a proof is limited to, as the end of a phrase; else empty."""
-    said = f" {facts.scope(model)}" if facts.proved_range(model) else ""
-    return f", each recurrent layer by itself{',' * bool(said)}{said}" if facts.is_layerwise(model) else said
+        return f"{time} any two runs that read the same input are at most half as far apart."
+    return f"{time} any disturbance of its state is at most half as large, whatever the input."
 
 
 def _growth(model: ModelRecord) -> str:
-    found = growth_cell(model)
-    if found is None:
+    growth = growth_cell(model)
+    if growth is None:
         return ""
-    return "stay" if found.text == "unchanged" else f"{found.text.replace('s ', ' ', 1)} a step"
+    return "stay" if growth.text == "unchanged" else f"{growth.text.replace('s ', ' ', 1)} per step"
 
 
 def _single(model: ModelRecord) -> str:
@@ -106,14 +108,15 @@ def _single(model: ModelRecord) -> str:
     name = _name(model)
     if model.state == "certified":
         slow = "" if facts.is_fast(model) else ", but too slowly to matter"
-        return f"{name} is proved stable{_range(model)}{slow}. {_halving(model)}"
+        loop = f" for every activation with slopes in {_sector(model)}" * facts.is_loop(model)
+        return f"{name} is proven stable{loop}{facts.limits(model)}{slow}. {_halving(model)}"
     if model.state == "refuted":
         if facts.is_loop(model):
-            return f"{name}: unstable for at least one activation with slopes in its sector."
+            return f"{name}: unstable for at least one activation with slopes in {_sector(model)}."
         box = facts.proved_range(model)
         if box is not None:
             return (
-                f"{name}: not stable for every input, but proved stable for {facts.between(box['low'], box['high'])}."
+                f"{name}: not stable for every input, but proven stable for {facts.between(box['low'], box['high'])}."
             )
         calm = claims.closer(model)
         return f"{name}: not stable for every input.{f' On the data it was: {calm}.' if calm else ''}"
@@ -122,31 +125,40 @@ def _single(model: ModelRecord) -> str:
     return f"{name}: {verdict_word(model.state).lower()}."
 
 
+def _sector(model: ModelRecord) -> str:
+    """Return the interval of slopes of a loop's activation, all digits; words where channels differ in it."""
+    slopes = (model.certificate or {}).get("slopes")
+    if not slopes:
+        return "its sector"
+    return f"[{', '.join(repr(v).removesuffix('.0').replace('-', '−') for v in slopes)}]"
+
+
 def summary(report: Report) -> list[str]:
     """Return the sentences below the headline."""
     models, total = report.models, len(report.models)
-    told = [_meaning(models[0])] if total == 1 else [_counts(report)]
-    told.append(_overshoot(models[0] if total == 1 else facts.recommended(models)))
+    sentences = [_meaning(models[0])] if total == 1 else [_counts(report)]
+    sentences.append(_overshoot(models[0] if total == 1 else facts.recommended(models)))
     checked, bad = [m for m in models if m.checked], [m.title for m in models if m.refused and not m.stale]
     if checked:
         all_of = {1: "The certificate was", 2: "Both certificates were"}
-        which = all_of.get(len(checked), f"All {len(checked)} certificates were")
+        subject = all_of.get(len(checked), f"All {len(checked)} certificates were")
         wrong = f"; not valid: {', '.join(bad)}" if bad else ""
-        told.append(f"{which} checked again when this page was made{wrong}.")
+        sentences.append(f"{subject} checked again when this page was made{wrong}.")
     if total > 1:
-        told += _comparison(report)
+        sentences += _comparison(report)
     else:
-        told += [_too_slow(models[0]), claims.on_data(models[0]), _guaranteed(models[0])]
-    told += [f"Not examined: {name} ({why})." for name, why in report.failed.items()]
-    return [text for text in told if text]
+        sentences += [_too_slow(models[0]), claims.on_data(models[0]), _guaranteed(models[0])]
+    sentences += [f"Not examined: {name} ({why})." for name, why in report.failed.items()]
+    return [text for text in sentences if text]
 
 
 def _counts(report: Report) -> str:
     groups = {state: sum(str(m.state) == state for m in report.models) for state in GROUPS}
     parts = [f"{n} {GROUPS[state][n == 1]}" for state, n in groups.items() if n]
-    ranged = sum(m.state == "certified" and facts.proved_range(m) is not None for m in report.models)
-    if ranged:
-        parts[0] += " for a range of inputs" if ranged == groups["certified"] else f" ({ranged} for a range of inputs)"
+    proven = [m for m in report.models if m.state == "certified"]
+    for words, has_limit in LIMITS.items():
+        n = sum(map(has_limit, proven))
+        parts[0] += "" if not n else f" {words}" if n == len(proven) else f" ({n} {words})"
     first, _, rest = parts[0].partition(" ")
     total = len(report.models)
     of = f"{first} of {total}" if parts[1:] else "Both" if total == 2 else f"All {total}"
@@ -155,28 +167,28 @@ def _counts(report: Report) -> str:
 
 def _comparison(report: Report) -> list[str]:
     models = report.models
-    told, known = [], {m.name: found for m in models if (found := facts.accuracy(m)) is not None}
-    if known:
-        top = max((m for m in models if m.name in known), key=lambda m: known[m.name][0])
+    sentences, accuracies = [], {m.name: interval for m in models if (interval := facts.accuracy(m)) is not None}
+    if accuracies:
+        top = max((m for m in models if m.name in accuracies), key=lambda m: accuracies[m.name][0])
         if top.state != "certified" and any(m.state == "certified" for m in models):
-            share = percent(known[top.name][0])
-            told.append(f"The most accurate network, {_name(top)} ({share}), is not proved stable.")
+            share = percent(accuracies[top.name][0])
+            sentences.append(f"The most accurate network, {_name(top)} ({share}), is not proven stable.")
     slow = [m for m in models if m.state == "certified" and not facts.is_fast(m)]
     if slow:
         names, share = " and ".join(map(_name, slow[:3])), max(facts.halved_in_sequences(m) or 0.0 for m in slow)
         verb = "is" if len(slow) == 1 else "are"
         late = f"halving a difference may take {claims.sequences(share)} sequences"
-        told.append(f"{names} {verb} proved stable, but too slowly to matter: {late}.")
+        sentences.append(f"{names} {verb} proven stable, but too slowly to matter: {late}.")
     several = max(len(m.trainings.runs) for m in models)
     if several > 1:
-        told.append(
+        sentences.append(
             f"Each network was trained {several} times: accuracies, also under attack, and growth are means over the "
             "trainings with the 95 % interval of the mean; everything else is that of the first training."
         )
-    elif known and len(known) > 1:
-        gap = math.ceil(100 * math.sqrt(2) * max(high - low for _, low, high in known.values()) / 2)
-        told.append(f"One training each: accuracy differences below {gap} points may be chance.")
-    return [*told, f"{report.not_compared[:1].upper()}{report.not_compared[1:]}." if report.not_compared else ""]
+    elif accuracies and len(accuracies) > 1:
+        gap = math.ceil(100 * math.sqrt(2) * max(high - low for _, low, high in accuracies.values()) / 2)
+        sentences.append(f"One training each: accuracy differences below {gap} points may be chance.")
+    return [*sentences, f"{report.not_compared[:1].upper()}{report.not_compared[1:]}." if report.not_compared else ""]
 
 
 def _meaning(model: ModelRecord) -> str:
@@ -198,10 +210,10 @@ def _overshoot(model: ModelRecord | None) -> str:
 
 def _too_slow(model: ModelRecord) -> str:
     """Return what a proof that is too slow to matter leaves of a difference within one sequence."""
-    left = bound_at(model.length or 0, (model.certificate or {}).get("pairs", ()), True)
-    if facts.halved(model) is None or facts.is_fast(model) or left is None:
+    remaining = bound_at(model.length or 0, (model.certificate or {}).get("pairs", ()), True)
+    if facts.halved(model) is None or facts.is_fast(model) or remaining is None:
         return ""
-    share = bound(100 * left, 5, up=True)
+    share = bound(100 * remaining, 5, up=True)
     return f"Within {count(model.length)} steps, one sequence, a difference may keep {share} % of its size."
 
 

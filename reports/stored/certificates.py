@@ -1,4 +1,4 @@
-"""Certificates as readers meet them: the answer in plain values, and what the checker says about the file."""
+"""Certificates as plain values, with the result of the checker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Checked:
     """One certificate file, re-checked.
 
     Attributes:
-        view: what it says, see ``view``; ``None`` for a file that does not verify: nothing of that is shown.
+        view: content, see ``view``; ``None`` for a file that does not verify.
         valid: whether all that it claims was proved again; also where it claims nothing.
         reason: the checker's words.
         subject: name, size and digest of what it is about, as the checker read them.
@@ -41,12 +41,12 @@ class Checked:
 
 
 def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict[str, Any]:
-    """A certificate's answer in plain values, without matrices.
+    """Return a certificate's result in plain values, without matrices.
 
     Args:
         certificate: the certificate; nothing in it is judged here.
-        size: of a disturbance.
-        tol: what it is to be below.
+        size: size of a disturbance.
+        tol: size below which it counts as forgotten.
 
     Returns:
         ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of the
@@ -57,7 +57,8 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         of this size is below this tolerance, and how many inputs determine the state so well, see
         ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
         beside the main claim; ``dt``: duration of a step that is not one; ``hidden``: size of the last hidden state;
-        ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one.
+        ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one;
+        ``slopes``: interval of the slopes of a loop's activation, where all channels have the same.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -75,14 +76,16 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     summary = clean(certificate.summary())
     if misfit(summary["meta"], SHAPES["meta"]) is not None:  # nothing in it is proved
         summary["meta"] = {}
-    named = _eigenvalue(certificate)
-    modulus = None if named is None else math.hypot(*named)
-    more: dict[str, Any] = {"modulus": modulus, "eigenvalue": named, "needs_box": needs_box(certificate.subject)}
+    eigenvalue = _eigenvalue(certificate)
+    modulus = None if eigenvalue is None else math.hypot(*eigenvalue)
+    more: dict[str, Any] = {"modulus": modulus, "eigenvalue": eigenvalue, "needs_box": needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
     last = getattr(certificate.subject, "layers", (certificate.subject,))[-1]
     dt = getattr(getattr(certificate.subject, "system", certificate.subject), "dt", None)
     more["dt"] = None if dt == 1.0 else dt
     more["hidden"] = getattr(last, "hidden", getattr(last, "states", None))
+    slopes = {*zip(*(np.ravel(getattr(certificate.subject, end, ())).tolist() for end in ("alpha", "beta")))}
+    more["slopes"] = list(*slopes) if len(slopes) == 1 else None
     more["witness_input"] = _witness_input(certificate)
     more["like_data"] = _like_data(certificate, summary["meta"].get("like_data"), size, tol)
     return {**summary, "pairs": [list(p) for p in proved], **more, **_forgets(certificate, size, tol)}
@@ -90,15 +93,15 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
 
 def _forgets(certificate: Certificate, size: float, tol: float, claim: Claim | None = None) -> dict[str, Any]:
     """Return recovery time and memory horizon by one of the claims."""
-    found = {
+    times = {
         "recovery": certificate.recovery_time(size, tol, claim=claim),
         "memory": certificate.memory_horizon(tol, claim=claim),
     }
-    return {name: None if value is None else value.to_dict() for name, value in found.items()}
+    return {name: None if value is None else value.to_dict() for name, value in times.items()}
 
 
 def _driven(certificate: Certificate) -> dict[str, Any] | None:
-    """The box and the first step of a claim about inputs in a box."""
+    """Return the box and the first step of a claim about inputs in a box."""
     claim = certificate.claim
     if claim.name == "driven_contraction" and claim.proof is not None:
         data = claim.proof.data
@@ -113,30 +116,30 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
     return {"low": np.asarray(low).tolist(), "high": np.asarray(high).tolist(), "since": since, "settling": settling}
 
 
-def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) -> dict[str, Any] | None:
-    """The second verdict: of the same network under inputs in a stated box, or its data's range and a margin."""
-    if not isinstance(asked, dict):
+def _like_data(certificate: Certificate, query: Any, size: float, tol: float) -> dict[str, Any] | None:
+    """Return the second verdict: for inputs in a stated box, or in the range of the data with a margin."""
+    if not isinstance(query, dict):
         return None
     claim = next((c for c in certificate.claims if c.name == "driven_contraction"), None)
     witness = certificate.meta.get("witness") or {}
-    found = {key: asked.get(key) for key in ("low", "high", "margin", "why")} | {"stated": asked.get("stated") is True}
-    inside = asked.get("inside", witness.get("input_in_data_range")) is True
+    entry = {key: query.get(key) for key in ("low", "high", "margin", "why")} | {"stated": query.get("stated") is True}
+    inside = query.get("inside", witness.get("input_in_data_range")) is True
     if certificate.verdict is Verdict.CERTIFIED:
-        return {**found, "answer": "implied"}
+        return {**entry, "answer": "implied"}
     if claim is not None and claim.verdict is Verdict.CERTIFIED and claim.proof is not None:
         data = claim.proof.data
         more = {"rate": claim.value, "overshoot": data["overshoot"], "since": first_step(claim)}
         more["settling"] = settling_time(claim)
-        return {**found, "answer": "certified", **more, **_forgets(certificate, size, tol, claim)}
+        return {**entry, "answer": "certified", **more, **_forgets(certificate, size, tol, claim)}
     if certificate.verdict is Verdict.REFUTED and inside:
-        return {**found, "answer": "refuted"}
-    return {**found, "answer": "open"}
+        return {**entry, "answer": "refuted"}
+    return {**entry, "answer": "open"}
 
 
 def _witness_input(certificate: Certificate) -> list[float] | None:
     data = {} if certificate.proof is None or certificate.verdict is not Verdict.REFUTED else certificate.proof.data
-    given = data.get("input", data.get("inputs"))
-    return [float(np.min(given)), float(np.max(given))] if isinstance(given, np.ndarray) and given.size else None
+    point = data.get("input", data.get("inputs"))
+    return [float(np.min(point)), float(np.max(point))] if isinstance(point, np.ndarray) and point.size else None
 
 
 def needs_box(subject: Any) -> bool:
@@ -146,7 +149,7 @@ def needs_box(subject: Any) -> bool:
 
 
 def _eigenvalue(certificate: Certificate) -> tuple[float, float] | None:
-    """Real and imaginary part of the eigenvalue that a proof names, for systems that advance in steps."""
+    """Return real and imaginary part of the eigenvalue in a proof, for discrete-time systems."""
     proof = certificate.proof
     value = None if proof is None else proof.data.get("eigenvalue")
     system = getattr(certificate.subject, "system", certificate.subject)
@@ -168,12 +171,12 @@ def check_file(path: Path) -> Checked:
     if not (result.valid or claims_nothing(result)):
         return Checked(None, False, clean(result.reason))
     try:
-        found = view(Certificate.load(path))
+        summary = view(Certificate.load(path))
     except StabilityError as error:
         return Checked(None, False, clean(str(error)))
-    if _model_of(path.parent) not in (None, found["meta"].get("model")):
+    if _model_of(path.parent) not in (None, summary["meta"].get("model")):
         return Checked(None, False, "its certificate is valid, but about another model than the one beside it")
-    return Checked(found, True, clean(result.reason), clean(result.subject))
+    return Checked(summary, True, clean(result.reason), clean(result.subject))
 
 
 def _model_of(folder: Path) -> str | None:

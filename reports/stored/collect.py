@@ -48,29 +48,29 @@ class Report:
     """Reason that intervals over several trainings are not shown; empty where nothing is wrong."""
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """One long table for each kind of measurement, with the model's name in the first column."""
-        out: dict[str, pd.DataFrame] = {}
+        """Return one long table for each kind of measurement, with the model's name in the first column."""
+        tables: dict[str, pd.DataFrame] = {}
         for stem in FRAMES:
             parts = [m.frames[stem].assign(model=m.name) for m in self.models if stem in m.frames]
             if parts:
                 joined = pd.concat(parts, ignore_index=True)
-                out[stem] = joined.reindex(columns=["model", *(c for c in joined.columns if c != "model")])
+                tables[stem] = joined.reindex(columns=["model", *(c for c in joined.columns if c != "model")])
         parts = {
             "margins": ("findings", ("criterion", "holds", "margin", "rate", "detail")),
             "claims": ("claims", ("name", "verdict", "evidence", "value", "statement")),
         }
         for name, (part, fields) in parts.items():
-            found = [(m.name, entry) for m in self.models for entry in (m.certificate or {}).get(part, ())]
-            if found:
-                out[name] = pd.DataFrame([{"model": model, **_some(entry, fields)} for model, entry in found])
+            entries = [(m.name, entry) for m in self.models for entry in (m.certificate or {}).get(part, ())]
+            if entries:
+                tables[name] = pd.DataFrame([{"model": model, **_some(entry, fields)} for model, entry in entries])
         several = [m.trainings.table for m in self.models if not m.trainings.table.empty]
         if several:
-            out["trainings"] = pd.concat(several, ignore_index=True)
-        out["models"] = pd.DataFrame([_row(m) for m in self.models])
-        return out
+            tables["trainings"] = pd.concat(several, ignore_index=True)
+        tables["models"] = pd.DataFrame([_row(m) for m in self.models])
+        return tables
 
     def to_dict(self) -> dict[str, Any]:
-        """The report's numbers as JSON values (the long tables stand in ``tables/``)."""
+        """Return the report's numbers as JSON values (long tables are in ``tables/``)."""
         return {
             "format": "stability-report",
             "version": 2,
@@ -103,7 +103,7 @@ def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _told(trainings: Trainings) -> list[dict[str, str | None]]:
-    return [{"run": run, "state": found} for run, found in zip(trainings.runs, trainings.states)]
+    return [{"run": run, "state": verdict} for run, verdict in zip(trainings.runs, trainings.states)]
 
 
 def _row(m: ModelRecord) -> dict[str, Any]:
@@ -121,11 +121,11 @@ def _row(m: ModelRecord) -> dict[str, Any]:
 
 def _changed(folder: Path, recorded: Mapping[str, Any]) -> list[str]:
     """Return the files without their recorded digest, or that are gone (weights may be left out)."""
-    known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", WEIGHTS]
-    known.remove(ANALYSIS_FILE)
-    there = [n for n in known if (folder / n).is_file()]
-    removed = [n for n in known if n in recorded and n not in there and n not in ABOUT]
-    return [n for n in there if recorded.get(n) != file_digest(folder / n)] + removed
+    names = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", WEIGHTS]
+    names.remove(ANALYSIS_FILE)
+    present = [n for n in names if (folder / n).is_file()]
+    removed = [n for n in names if n in recorded and n not in present and n not in ABOUT]
+    return [n for n in present if recorded.get(n) != file_digest(folder / n)] + removed
 
 
 def read_model(folder: Path) -> ModelRecord:
@@ -144,13 +144,13 @@ def read_model(folder: Path) -> ModelRecord:
     recorded = analysis.get("files")
     sealed = isinstance(recorded, dict)
     changed = _changed(folder, recorded if isinstance(recorded, dict) else {})
-    here = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
+    present = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
     if not sealed or any(n in changed for n in ABOUT):
         why = "the weights beside these results are not the ones that they are about: run the report again"
         why = why if sealed else "analysis.json has no digests of these results: run the report again"
-        known = {k: analysis[k] for k in ("title", "source") if k in analysis}
-        return ModelRecord(folder.name, folder, None, {"analysis": known}, {}, refused=why, stale=True)
-    documents = {n.removesuffix(".json"): read_shaped(folder / n) for n in here if n not in changed}
+        labels = {k: analysis[k] for k in ("title", "source") if k in analysis}
+        return ModelRecord(folder.name, folder, None, {"analysis": labels}, {}, refused=why, stale=True)
+    documents = {n.removesuffix(".json"): read_shaped(folder / n) for n in present if n not in changed}
     stems = [s for s in FRAMES if (folder / f"{s}.csv").is_file() and f"{s}.csv" not in changed]
     frames = {s: f for s in stems if (f := read_table(folder / f"{s}.csv")) is not None}
     path = folder / "certificate.json"
@@ -201,12 +201,12 @@ def collect(folder: str | Path) -> Report:
     folder = Path(folder)
     check_folder(folder)
     settings = read_shaped(folder / SETTINGS)
-    listed = settings.get("models", ())
-    if not isinstance(listed, list) or not all(isinstance(n, str) and Path(n).name == n for n in listed):
+    listed_names = settings.get("models", ())
+    if not isinstance(listed_names, list) or not all(isinstance(n, str) and Path(n).name == n for n in listed_names):
         raise FileFormatError(f"{folder / SETTINGS} does not list the names of folders below models")
-    if len(set(listed)) > MODELS:
-        raise FileFormatError(f"{folder / SETTINGS} lists {len(set(listed))} models; at most {MODELS} are drawn")
-    names = [n for n in dict.fromkeys(listed) if n not in ("", ".", "..")]
+    if len(set(listed_names)) > MODELS:
+        raise FileFormatError(f"{folder / SETTINGS} lists {len(set(listed_names))} models; at most {MODELS} are drawn")
+    names = [n for n in dict.fromkeys(listed_names) if n not in ("", ".", "..")]
     models = tuple(
         read_model(folder / "models" / n) for n in names if (folder / "models" / n / ANALYSIS_FILE).is_file()
     )
@@ -214,12 +214,12 @@ def collect(folder: str | Path) -> Report:
         raise FileFormatError(f"{folder} holds no finished model: run `stability report --out {folder}` to go on")
     reasons = settings.get("failed")
     reasons = reasons if isinstance(reasons, dict) else {}
-    shown = {m.name for m in models}
-    failed = {n: str(reasons.get(n, "not finished: the same command goes on")) for n in names if n not in shown}
-    told = settings.get("trainings") or {}
-    trainings, refused = read_trainings(folder, told)
-    again = {run for each in trainings.values() for run in each.runs}
-    failed |= {n: str(why) for n, why in reasons.items() if n not in {*shown, *names, *again}}
+    read_names = {m.name for m in models}
+    failed = {n: str(reasons.get(n, "not finished: the same command goes on")) for n in names if n not in read_names}
+    described = settings.get("trainings") or {}
+    trainings, refused = read_trainings(folder, described)
+    repeated = {run for each in trainings.values() for run in each.runs}
+    failed |= {n: str(why) for n, why in reasons.items() if n not in {*read_names, *names, *repeated}}
     command = str(settings.get("command") or "")
     models = tuple(
         replace(m, trainings=trainings.get(m.name, m.trainings), place=k, command=command)

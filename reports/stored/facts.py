@@ -12,7 +12,7 @@ import pandas as pd
 
 from stability.statistics import wilson
 
-from ..boxes import ends
+from ..boxes import box_limits
 from ..formatting import bound, metric_word, time_to, verdict_word
 from .records import ModelRecord, select
 from .sweeps import rows_of
@@ -50,11 +50,11 @@ def score(model: ModelRecord) -> Score | None:
     if isinstance(result, Mapping) and result:
         word = metric_word(model.metric) + ", first training" * model.trainings.several
         return Score(f"held-out {word}", model.metric, result.get("test_metric"), result.get("chance"))
-    found = model.performance
-    if not found:
+    stats = model.performance
+    if not stats:
         return None
-    name = str(found.get("metric"))
-    return Score(f"{metric_word(name)} on {data_name(model)}", name, found.get("value"), found.get("chance"))
+    name = str(stats.get("metric"))
+    return Score(f"{metric_word(name)} on {data_name(model)}", name, stats.get("value"), stats.get("chance"))
 
 
 def data_name(model: ModelRecord) -> str:
@@ -69,30 +69,30 @@ def data_name(model: ModelRecord) -> str:
 
 def is_loop(model: ModelRecord) -> bool:
     """Return True for a system that came as matrices, without a network to run and without data."""
-    given = str(model.analysis.get("source", ""))
-    return given.endswith((".npz", ".mat")) and not data_name(model) and not model.run
+    source = str(model.analysis.get("source", ""))
+    return source.endswith((".npz", ".mat")) and not data_name(model) and not model.run
 
 
 def accuracy(model: ModelRecord) -> Interval | None:
-    """Accuracy on the data, undisturbed, with its 95 % interval; ``None`` for another metric.
+    """Return the accuracy on undisturbed data with its 95 % interval; ``None`` for another metric.
 
     Of several trainings it is their mean, and the interval is one over trainings.
     """
-    found, task = score(model), model.analysis.get("task")
-    over = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
-    if over is not None and found is not None and found.metric == "accuracy":
-        return over["mean"], max(0.0, over["low"]), min(1.0, over["high"])
+    scored, task = score(model), model.analysis.get("task")
+    means = model.trainings.number("run.result.test_metric") or model.trainings.number("performance.value")
+    if means is not None and scored is not None and scored.metric == "accuracy":
+        return means["mean"], max(0.0, means["low"]), min(1.0, means["high"])
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
-    if found is None or found.metric != "accuracy" or not is_real(found.value) or not is_real(n):
+    if scored is None or scored.metric != "accuracy" or not is_real(scored.value) or not is_real(n):
         return None
-    if not 0 <= found.value <= 1 or not 1 <= n < 1e12:
+    if not 0 <= scored.value <= 1 or not 1 <= n < 1e12:
         return None
-    return (float(found.value), *wilson(float(found.value), int(n)))
+    return (float(scored.value), *wilson(float(scored.value), int(n)))
 
 
 def verdict_counts(model: ModelRecord) -> str:
     """Return the verdicts of all trainings of a model, counted."""
-    return ", ".join(f"{n} {verdict_word(found)}" for found, n in Counter(model.trainings.states).most_common())
+    return ", ".join(f"{n} {verdict_word(verdict)}" for verdict, n in Counter(model.trainings.states).most_common())
 
 
 def between(low: Any, high: Any) -> str:
@@ -102,11 +102,11 @@ def between(low: Any, high: Any) -> str:
         >>> between([-0.12345], [1.0])
         'inputs between −0.123 and 1'
     """
-    found = ends([low, high])
-    if found is None:
+    limits = box_limits([low, high])
+    if limits is None:
         return "inputs in a range"
-    least, largest = bound(min(found[0]), 3, up=True), bound(max(found[1]), 3, up=False)
-    same = len(set(found[0])) == len(set(found[1])) == 1
+    least, largest = bound(min(limits[0]), 3, up=True), bound(max(limits[1]), 3, up=False)
+    same = len(set(limits[0])) == len(set(limits[1])) == 1
     return f"inputs between {least} and {largest}{'' if same else ' (each feature in its own range)'}"
 
 
@@ -131,14 +131,20 @@ def is_layerwise(model: ModelRecord) -> bool:
     return model.state == "certified" and str(part).startswith(LAYERWISE)
 
 
+def limits(model: ModelRecord) -> str:
+    """Return the range of inputs or the layers that a proof is limited to, as the end of a phrase; else empty."""
+    words = f" {scope(model)}" if proved_range(model) else ""
+    return f", each recurrent layer with its own input{',' * bool(words)}{words}" if is_layerwise(model) else words
+
+
 def halved(model: ModelRecord) -> float | None:
-    """Steps (a time, of a flow) after which the distance of two trajectories is proved to be at most half."""
+    """Return the steps (for a flow, the time) after which the distance of two trajectories is proved to be halved."""
     summary = model.certificate or {}
     return time_to(0.5, summary.get("pairs", ()), model.is_discrete) if model.state == "certified" else None
 
 
 def halved_in_sequences(model: ModelRecord) -> float | None:
-    """The proved halving time in training lengths; ``None`` where either is unknown."""
+    """Return the proved halving time in training lengths; ``None`` if either is unknown."""
     when = halved(model)
     return None if when is None or not model.length or not model.is_discrete else when / model.length
 
@@ -150,20 +156,20 @@ def is_fast(model: ModelRecord) -> bool:
 
 
 def attack_sizes(models: Sequence[ModelRecord], norm: str = "l2") -> list[float]:
-    """Sizes of perturbations, above zero, with which all attacked models were attacked."""
+    """Return the perturbation sizes above zero with which all attacked models were attacked."""
     frames = [m.frames["attacks"] for m in models if "attacks" in m.frames]
     sizes = [set(select(frame, attack="strong", norm=norm)["epsilon"]) for frame in frames]
     return sorted(float(e) for e in set.intersection(*sizes) if e > 0) if sizes else []
 
 
 def attack_size(models: Sequence[ModelRecord]) -> float | None:
-    """The one l2 size at which models are compared: the second smallest that all were attacked with."""
+    """Return the l2 size at which models are compared: the second smallest with which all were attacked."""
     common = attack_sizes(models)
     return common[min(1, len(common) - 1)] if common else None
 
 
 def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | None:
-    """Accuracy that the strongest attack of this size leaves, with its 95 % interval, as in ``accuracy``."""
+    """Return the accuracy under the strongest attack of this size, with its 95 % interval, as in ``accuracy``."""
     rows = rows_of(model, "attacks", {"attack": "strong", "norm": norm})
     rows = None if rows is None else select(rows, epsilon=size)
     if rows is None or rows.empty:
@@ -173,7 +179,7 @@ def attacked(model: ModelRecord, size: float, norm: str = "l2") -> Interval | No
 
 
 def certified_accuracy(model: ModelRecord, size: float) -> float | None:
-    """Accuracy certified by a gain at the next stored radius: a lower bound, for it falls with the radius."""
+    """Return the accuracy that a gain certifies at the next larger stored radius: a lower bound."""
     frame = model.frames.get("robustness")
     if frame is None:
         return None
@@ -182,14 +188,14 @@ def certified_accuracy(model: ModelRecord, size: float) -> float | None:
 
 
 def growth_a_step(model: ModelRecord) -> float | None:
-    """Mean change of the fastest direction along the data, as a share a step: ``exp(largest exponent) - 1``."""
-    over = model.trainings.curve("lyapunov") if model.trainings.several else None
-    largest = model.documents.get("exponents", {}).get("largest") if over is None else float(over["mean"].iloc[0])
+    """Return the mean change per step of the fastest direction along the data: ``exp(largest exponent) - 1``."""
+    means = model.trainings.curve("lyapunov") if model.trainings.several else None
+    largest = model.documents.get("exponents", {}).get("largest") if means is None else float(means["mean"].iloc[0])
     return math.expm1(largest) if is_real(largest) and model.is_discrete else None
 
 
 def _norms(model: ModelRecord) -> dict[int, float]:
-    """Median norm of the last layer's state by step."""
+    """Return the median norm of the last layer's state by step."""
     frame = model.frames.get("norms")
     if frame is None:
         return {}
@@ -198,7 +204,7 @@ def _norms(model: ModelRecord) -> dict[int, float]:
 
 
 def norm_ratio(model: ModelRecord) -> float | None:
-    """Median state norm at the end of the longest run over that at the training length."""
+    """Return the median state norm at the end of the longest run over that at the training length."""
     norms, length = _norms(model), model.length
     if length is None or not norms.get(length, 0.0) > 0 or max(norms) <= length:
         return None
@@ -206,23 +212,23 @@ def norm_ratio(model: ModelRecord) -> float | None:
 
 
 def stretch(model: ModelRecord) -> float | None:
-    """Length of the run after which ``norm_ratio`` is taken, in training lengths."""
+    """Return the length of the run of ``norm_ratio``, in training lengths."""
     return None if norm_ratio(model) is None or not model.length else max(_norms(model)) / model.length
 
 
 def scaled_to(model: ModelRecord) -> float | None:
-    """Factor up to which the recurrent weights may be scaled with the proof kept."""
+    """Return the factor up to which the recurrent weights may be scaled without losing the proof."""
     return model.margins.get("gain_certified")
 
 
 def ranked(models: Sequence[ModelRecord]) -> list[ModelRecord]:
-    """Models by verdict, then those whose proof is fast enough to matter, then by accuracy under attack."""
+    """Rank models by verdict, then proofs that are fast enough to matter first, then by accuracy under attack."""
     size = attack_size(models)
 
     def key(m: ModelRecord) -> tuple[int, bool, float, float]:
-        left, known, when = None if size is None else attacked(m, size), accuracy(m), halved(m)
+        under_attack, clean, when = None if size is None else attacked(m, size), accuracy(m), halved(m)
         place = ORDER.index(m.state) if m.state in ORDER else len(ORDER)
-        best = left[0] if left else known[0] if known else -math.inf
+        best = under_attack[0] if under_attack else clean[0] if clean else -math.inf
         return place, m.state == "certified" and not is_fast(m), -best, math.inf if when is None else when
 
     return sorted(models, key=key)

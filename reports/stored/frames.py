@@ -17,10 +17,10 @@ from .limits import COLUMNS, GROUPS, LARGEST, ROWS, TABLE_BYTES
 
 
 def read_table(path: Path) -> pd.DataFrame | None:
-    """A table of a run with the columns that the page draws; numbers that cannot be drawn are left blank.
+    """Read a table of a run, with the columns that the page draws; numbers that cannot be drawn are left blank.
 
     Args:
-        path: of the file; its name decides which columns it must have (``stability.storage.artifacts``).
+        path: path of the file, whose name decides which columns it must have (``stability.storage.artifacts``).
 
     Returns:
         The table; ``None`` for one without a row.
@@ -31,23 +31,23 @@ def read_table(path: Path) -> pd.DataFrame | None:
     frame = _parsed(path)
     if frame is None:
         return None
-    about = next((a for a in ARTIFACTS if a.name == path.name), Artifact(path.name, ""))
-    whole, partial, names = (about.columns_of(kind) for kind in (EVERY, SOME, NAME))
+    artifact = next((a for a in ARTIFACTS if a.name == path.name), Artifact(path.name, ""))
+    whole, partial, names = (artifact.columns_of(kind) for kind in (EVERY, SOME, NAME))
     missing = [c for c in (*whole, *partial, *names) if c not in frame.columns]
     if missing:
         raise FileFormatError(f"{path} has no column {', '.join(missing)}")
     for column in frame.columns:
-        frame[column] = _drawable(cast(pd.Series, frame[column]), about.columns.get(column, PLAIN), path)
+        frame[column] = _drawable(cast(pd.Series, frame[column]), artifact.columns.get(column, PLAIN), path)
     frame = frame.dropna(subset=list(whole)).reset_index(drop=True)
-    drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
-    return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
+    required = [c for c in partial if c != "ci_low" and c != "ci_high"]
+    return None if frame.empty or (required and frame[required].isna().to_numpy().all()) else frame
 
 
 def read_columns(path: Path) -> pd.DataFrame | None:
-    """A table of any columns, texts printable; numbers that cannot be drawn are left blank.
+    """Read a table with any columns, texts printable; numbers that cannot be drawn are left blank.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Returns:
         The table; ``None`` for an empty file.
@@ -63,7 +63,7 @@ def read_columns(path: Path) -> pd.DataFrame | None:
 
 
 def _parsed(path: Path) -> pd.DataFrame | None:
-    """The table as it stands in the file, names of its columns printable; ``None`` for an empty file."""
+    """Parse a table file without changing its values, column names printable; ``None`` for an empty file."""
     try:
         if not path.is_file() or path.stat().st_size > TABLE_BYTES:
             raise FileFormatError(f"{path} is no table of at most {TABLE_BYTES // 2**20} MiB")
@@ -84,7 +84,7 @@ def _parsed(path: Path) -> pd.DataFrame | None:
 
 
 def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
-    """The values of a column: names and texts printable, numbers no larger than an axis can show."""
+    """Clean the values of a column: names and texts printable, numbers no larger than an axis can show."""
     values = column.to_numpy()
     if kind == NAME:
         words = [printable(v) for v in values]
@@ -92,8 +92,8 @@ def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
             raise FileFormatError(f"{path} names more than {GROUPS} of {column.name}")
         return words
     if values.dtype.kind in "iufc":
-        shown = values.dtype.kind == "f" and column.name != "per_step"  # an exponent may be minus infinity
-        return np.where(np.abs(values) > LARGEST, np.nan, values) if shown else values
+        is_limited = values.dtype.kind == "f" and column.name != "per_step"  # an exponent may be minus infinity
+        return np.where(np.abs(values) > LARGEST, np.nan, values) if is_limited else values
     if not len(values):  # a table without rows has columns of no type
         return values.astype(float)
     if kind == EVERY or (kind in (SOME, DRAWN) and not bool(column.isna().all())):

@@ -22,10 +22,10 @@ MATRICES = ("A", "B", "C", "D", "alpha", "beta", "dt")
 
 
 def read_margins(folder: Path, document: Mapping[str, Any], changed: Collection[str] = ()) -> dict[str, float]:
-    """Factors of a model whose own certificates verify and are about the model's loop, scaled by just that factor.
+    """Return the factors of a model whose certificates verify and are about the model's loop scaled by that factor.
 
     Args:
-        folder: of the model, with its certificate, which verifies.
+        folder: folder of the model, whose certificate verifies.
         document: ``margin.json``.
         changed: files that are not those that the analysis wrote.
 
@@ -33,14 +33,14 @@ def read_margins(folder: Path, document: Mapping[str, Any], changed: Collection[
         Factors by name: ``gain_certified``, ``gain_destabilising``, ``step_certified``, ``step_destabilising``.
     """
     names = [f"{kind}_{end}" for kind in SCALED for end in ENDS]
-    known = {n: float(document[n]) for n in names if document.get(n) is not None and np.isfinite(document[n])}
-    if not known:
+    factors = {n: float(document[n]) for n in names if document.get(n) is not None and np.isfinite(document[n])}
+    if not factors:
         return {}
     try:
         loop = loop_system(Certificate.load(folder / "certificate.json").subject)
     except StabilityError:
         return {}
-    return {n: f for n, f in known.items() if f"margin_{n}.json" not in changed and _holds(folder, n, f, loop)}
+    return {n: f for n, f in factors.items() if f"margin_{n}.json" not in changed and _holds(folder, n, f, loop)}
 
 
 def _holds(folder: Path, name: str, factor: float, loop: LureSystem) -> bool:

@@ -12,7 +12,7 @@ from .records import ModelRecord
 SCORES = {"noise_scores": "noise", "attack_scores": "attacks"}
 """Tables of scores other than the accuracy of a sequence, and the step that measured them."""
 PROTOCOLS: dict[str, tuple[tuple[str, str], ...]] = {
-    "performance": (("performance.sequences", "{} sequences"), ("", "95 % intervals by Wilson")),
+    "performance": (("performance.sequences", "{} test sequences"), ("", "95 % intervals")),
     "hessian": (
         ("hessian.samples", "{} training sequences"),
         ("budget.iterations", "{} Lanczos steps"),
@@ -36,12 +36,13 @@ PROTOCOLS: dict[str, tuple[tuple[str, str], ...]] = {
         ("budget.steps", "PGD of {} steps from one random start (stronger attacks find more)"),
         ("analysis.input_range", "inputs stay in their range"),
     ),
-    "robustness": (("radius.samples", "{} test sequences"), ("", "one gain in double precision")),
+    "robustness": (("radius.samples", "certified: {} test sequences"), ("", "by one gain in double precision")),
     "local": (
         ("local.samples", "{} test sequences"),
-        ("budget.restarts", "random restarts of each attack: {}"),
+        ("budget.restarts", "random restarts per attack: {}"),
         ("local.shortest", "packed sequences of {} steps or more, whose number is fixed"),
         ("local.unread", "{} left out because the network answers differently on their own steps alone"),
+        ("local.counted", "certified radii are the largest of a fixed number of trials"),
     ),
     "norms": (
         ("drift.sequences", "{} test sequences"),
@@ -83,12 +84,12 @@ def protocol(models: Iterable[ModelRecord], step: str) -> str:
 
 
 def _line(model: ModelRecord, step: str) -> str:
-    parts = [(text, _found(model, path) if path else "") for path, text in PROTOCOLS[step]]
-    told = [text.format(_shown(known)) for text, known in parts if known is not None]
-    return ", ".join(told) if parts[0][1] is not None else ""
+    parts = [(text, _number(model, path) if path else "") for path, text in PROTOCOLS[step]]
+    phrases = [text.format(_words(value)) for text, value in parts if value is not None and value is not False]
+    return ", ".join(phrases) if parts[0][1] is not None else ""
 
 
-def _found(model: ModelRecord, path: str) -> Any:
+def _number(model: ModelRecord, path: str) -> Any:
     stem, _, name = path.partition(".")
     document = model.analysis.get("budget") if stem == "budget" else model.documents.get(stem)
     if isinstance(document, Mapping) and name in document:
@@ -97,5 +98,5 @@ def _found(model: ModelRecord, path: str) -> Any:
     return float(cast(Any, frame)[name].max()) if name in frame else None
 
 
-def _shown(known: Any) -> str:
-    return number(known, 6) if is_real(known) else ""
+def _words(value: Any) -> str:
+    return number(value, 6) if is_real(value) else ""

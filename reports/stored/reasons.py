@@ -22,7 +22,8 @@ DATA = ("--data", "--task", "--task-set", "--data-dir")
 DEFAULTS = {"digits": {"layout": "rows", "size": 28, "permuted": False, "permutation_seed": 784}}
 """Options of tasks that a command need not repeat; so are all that are null."""
 TRAINING = {"epochs": 10, "lr": 3e-3, "batch_size": 64, "seed": 0}
-"""Defaults of ``stability train``, which a command need not repeat; a network that came trained had epochs before."""
+"""Defaults of ``stability train``, which a command need not repeat. They are stated again, since the page is drawn
+without torch; a test compares them. A network that came trained had epochs before."""
 PENALIZED = ("lipschitz", "elman", "RNN")
 """Layers whose training a margin penalty can pull towards a proof."""
 PATIENCE = 10  # times the seconds that were not enough
@@ -35,7 +36,7 @@ class Missing:
     Attributes:
         steps: their names for readers.
         reason: why.
-        command: what would give them; empty where no command does.
+        command: command that computes them; empty without one.
     """
 
     steps: tuple[str, ...]
@@ -48,8 +49,8 @@ class Missing:
         return self.reason + (f": {self.command}" if self.command else "")
 
 
-def named(model: ModelRecord) -> str:
-    """The model as commands name it: as it was given, or its folder where it was trained for the report.
+def argument(model: ModelRecord) -> str:
+    """Return the model as commands name it: its source, or its folder if it was trained for the report.
 
     Args:
         model: the record.
@@ -64,7 +65,7 @@ def named(model: ModelRecord) -> str:
 
 
 def shell_name(name: str) -> str:
-    r"""The name of a model as a word of a shell's command that means this model, whatever letters it has.
+    r"""Quote the name of a model for a shell, for any characters in it.
 
     Example:
         >>> print(shell_name("my net.pt"), shell_name("-a.npz"), shell_name("a\x1b\udcff.pt"))
@@ -82,7 +83,7 @@ def _bytes(letter: str) -> bytes:
 
 
 def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Missing]:
-    """Analyses that gave no answer for a model, gathered by the reason why.
+    """Return the analyses without a result for a model, grouped by reason.
 
     Args:
         model: the record.
@@ -91,27 +92,27 @@ def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Mis
     Returns:
         One entry a reason, in the order of the steps.
     """
-    found: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     data: set[str] = set()
     for step in steps:
         outcome = model.step(step)
         if outcome["status"] not in ("done", "missing"):
             reason = str(outcome.get("reason", ""))
-            found.setdefault(reason, []).append(STEPS[step])
+            names_by_reason.setdefault(reason, []).append(STEPS[step])
             if outcome.get("needs") == "data" or reason.startswith(NO_DATA):
                 data.add(reason)
-    command = f"stability report {named(model)} --data FILE.npz"
-    return [Missing(tuple(names), why, command if why in data else "") for why, names in found.items()]
+    command = f"stability report {argument(model)} --data FILE.npz"
+    return [Missing(tuple(names), why, command if why in data else "") for why, names in names_by_reason.items()]
 
 
 @dataclass(frozen=True)
-class Known:
+class CommandContext:
     """Options that commands about a network need beside its name.
 
     Attributes:
         network: its name where it can be run on data; empty for matrices and bare weights.
         data: options that name its data; empty where none are known.
-        own: whether its run directory names these data by itself.
+        data_recorded: whether its run directory names these data by itself.
         layer: name of its recurrent layer.
         training: options of its training here that are no defaults.
         radii: whether the radii of single inputs can be certified.
@@ -119,14 +120,14 @@ class Known:
 
     network: str = ""
     data: str = ""
-    own: bool = False
+    data_recorded: bool = False
     layer: str = ""
     training: str = ""
     radii: bool = False
 
 
 def advice(
-    summary: Mapping[str, Any] | None, model: str, seconds: float | None = None, known: Known | None = None
+    summary: Mapping[str, Any] | None, model: str, seconds: float | None = None, context: CommandContext | None = None
 ) -> list[tuple[str, str]]:
     """Return commands that lead further than a certificate, each with a sentence.
 
@@ -134,7 +135,7 @@ def advice(
         summary: ``certificates.view``.
         model: the model as commands name it, quoted, with the options that it needs to be read.
         seconds: the time limit that the searches had, if it is known.
-        known: what is known of the network, for commands that run or train one.
+        context: options of commands that run or train the network.
 
     Returns:
         Pairs, none where nothing would.
@@ -145,52 +146,52 @@ def advice(
     """
     if summary is None:
         return []
-    found, known, out = state(summary), known or Known(), []
-    if summary.get("needs_box") and found != "certified" and zero_input(summary) is not True:
-        box = f"data{'' if known.own else f' {known.data}'}" if known.data else "LOW HIGH"
-        where = "a range that does not contain this input" if found == "refuted" else "a range that you state"
-        why = f"An LSTM or GRU can be certified for inputs in {where}"
-        out.append((why, f"stability certify {model} --input-box {box}"))
+    verdict, context, steps = state(summary), context or CommandContext(), []
+    if summary.get("needs_box") and verdict != "certified" and zero_input(summary) is not True:
+        box = f"data{'' if context.data_recorded else f' {context.data}'}" if context.data else "LOW HIGH"
+        range_words = "a range that does not contain this input" if verdict == "refuted" else "a range that you state"
+        why = f"An LSTM or GRU can be certified for inputs in {range_words}"
+        steps.append((why, f"stability certify {model} --input-box {box}"))
     cut = (summary.get("meta") or {}).get("cut")
     if isinstance(cut, (list, tuple)) and cut:
         names = ", ".join(NAMES.get(str(c), str(c).replace("_", " ")) for c in cut)
         limit = "SECONDS" if seconds is None or not seconds > 0 else f"{PATIENCE * seconds:g}"
         command = f"stability certify {model} --time-limit {limit}"
-        out.append((f"Stopped by the time limit: {names}. With more time the answer may be better", command))
-    return out + (_other_training(summary, known) if found in ("refuted", "inconclusive") else [])
+        steps.append((f"Stopped by the time limit: {names}. With more time the answer may be better", command))
+    return steps + (_other_training(summary, context) if verdict in ("refuted", "inconclusive") else [])
 
 
-def _other_training(summary: Mapping[str, Any], known: Known) -> list[tuple[str, str]]:
-    """Another training on the same data that gives a proof, and the radii of single inputs, which need none."""
-    if not known.network:
+def _other_training(summary: Mapping[str, Any], context: CommandContext) -> list[tuple[str, str]]:
+    """Return commands for another training on the same data, which gives a proof, and for radii of single inputs."""
+    if not context.network:
         return []
-    data = known.data or "--data FILE.npz"
-    training = f" {known.training}" if known.training else ""
-    if known.layer in PENALIZED:
+    data = context.data or "--data FILE.npz"
+    training = f" {context.training}" if context.training else ""
+    if context.layer in PENALIZED:
         why = "Continue its training with a stability margin penalty"
-        more = f"--from {known.network} {data}{training} --margin-penalty 1 --set until_certified=true"
+        more = f"--from {context.network} {data}{training} --margin-penalty 1 --set until_certified=true"
     else:
         why = "Train a layer that contracts for every value of its weights on the same data"
         more = f"--model contracting {data} --hidden {summary.get('hidden') or 64}{training}"
-    out = [(why, f"stability train {more}")]
-    if known.radii:
-        own = "" if known.own else f" {data}"
-        out.append(("Certify radii of single inputs", f"stability radius {known.network}{own} --samples 100"))
-    return out
+    steps = [(why, f"stability train {more}")]
+    if context.radii:
+        option = "" if context.data_recorded else f" {data}"
+        steps.append(("Certify radii of single inputs", f"stability radius {context.network}{option} --samples 100"))
+    return steps
 
 
 def zero_input(summary: Mapping[str, Any]) -> bool | None:
     """Return True if the input of a counterexample is zero; ``None`` without a counterexample."""
-    ends = summary.get("witness_input")
-    return None if ends is None else not any(ends)
+    limits = summary.get("witness_input")
+    return None if limits is None else not any(limits)
 
 
 def data_words(command: Any, task: Mapping[str, Any]) -> str:
-    """The options that name the data of a command, else those of the task that a run was trained on.
+    """Return the options that name the data of a command, else those of the task that a run was trained on.
 
     Args:
         command: a command line.
-        task: of ``run.json``.
+        task: task of ``run.json``.
 
     Example:
         >>> data_words("stability report a --data=b.npz", {})
@@ -202,39 +203,39 @@ def data_words(command: Any, task: Mapping[str, Any]) -> str:
         words = iter(shlex.split(str(command or "")))
     except ValueError:
         words = iter(())
-    asked: list[tuple[str, str]] = []
+    options_found: list[tuple[str, str]] = []
     for word in words:
         name, equals, value = word.partition("=")
         if name in DATA:
-            asked.append((name, value if equals else next(words, "")))
+            options_found.append((name, value if equals else next(words, "")))
     parts: list[Any] = [task.get(key) for key in ("options", "data")]
     options, data = (part if isinstance(part, Mapping) else {} for part in parts)
-    if not any(name in DATA[:2] for name, _ in asked) and task.get("name") == "data":
-        asked = [("--data", str(options.get("file") or data.get("what") or "FILE.npz"))]
-    elif not any(name in DATA[:2] for name, _ in asked) and task.get("name"):
+    if not any(name in DATA[:2] for name, _ in options_found) and task.get("name") == "data":
+        options_found = [("--data", str(options.get("file") or data.get("what") or "FILE.npz"))]
+    elif not any(name in DATA[:2] for name, _ in options_found) and task.get("name"):
         folder = [("--data-dir", str(data["folder"]))] if data.get("folder") else []
-        folder = [pair for pair in asked if pair[0] == "--data-dir"] or folder
-        usual = DEFAULTS.get(str(task["name"]), {})
-        said = [
+        folder = [pair for pair in options_found if pair[0] == "--data-dir"] or folder
+        defaults = DEFAULTS.get(str(task["name"]), {})
+        settings = [
             f"{k}={v if isinstance(v, str) else json.dumps(v)}"
             for k, v in options.items()
-            if v is not None and v != usual.get(k)
+            if v is not None and v != defaults.get(k)
         ]
-        asked = [("--task", str(task["name"])), *(("--task-set", each) for each in said), *folder]
-    return " ".join(f"{name} {shell_name(value)}" for name, value in asked)
+        options_found = [("--task", str(task["name"])), *(("--task-set", each) for each in settings), *folder]
+    return " ".join(f"{name} {shell_name(value)}" for name, value in options_found)
 
 
 def model_advice(model: ModelRecord) -> list[tuple[str, str]]:
-    """``advice`` about a model of a report, with its input range.
+    """Return ``advice`` about a model of a report, with its input range.
 
     Args:
         model: the record.
     """
-    name = " ".join(filter(None, (named(model), box_option(model.analysis))))
-    return advice(model.certificate, name, known=known_of(model))
+    name = " ".join(filter(None, (argument(model), box_option(model.analysis))))
+    return advice(model.certificate, name, context=context_of(model))
 
 
-def known_of(model: ModelRecord) -> Known:
+def context_of(model: ModelRecord) -> CommandContext:
     """Return the options of commands about a model of a report.
 
     Args:
@@ -242,16 +243,16 @@ def known_of(model: ModelRecord) -> Known:
     """
     described = model.run.get("model", {})
     task = model.run.get("task") or {}
-    network = named(model) if model.run or model.step("noise")["status"] == "done" else ""
+    network = argument(model) if model.run or model.step("noise")["status"] == "done" else ""
     training, radii = model.run.get("training", {}), model.step("local")["status"] == "done"
     layer = str(described.get("layer") or "")
-    said = {n: training[n] for n in list(TRAINING)[not layer :] if training.get(n) not in (None, TRAINING[n])}
-    options = " ".join(f"--{n.replace('_', '-')} {shell_name(str(value))}" for n, value in said.items())
-    return Known(network, data_words(model.command, task), bool(task), layer, options, radii)
+    settings = {n: training[n] for n in list(TRAINING)[not layer :] if training.get(n) not in (None, TRAINING[n])}
+    options = " ".join(f"--{n.replace('_', '-')} {shell_name(str(value))}" for n, value in settings.items())
+    return CommandContext(network, data_words(model.command, task), bool(task), layer, options, radii)
 
 
 def as_values(model: ModelRecord) -> list[dict[str, Any]]:
-    """All of it about a model as JSON values: ``what`` (names of analyses), ``reason``, ``command`` (or ``None``)."""
+    """Return missing results and advice as JSON values: ``what`` (names of analyses), ``reason``, ``command``."""
     rows = [(list(item.steps), item.reason, item.command or None) for item in missing(model)]
     rows += [(["certificate"], why, command) for why, command in model_advice(model)]
     return [{"what": what, "reason": reason, "command": command} for what, reason, command in rows]

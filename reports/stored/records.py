@@ -39,7 +39,7 @@ class ModelRecord:
         stale: whether the results are about other weights than those in the folder.
         changed: names of files that were changed after the analysis wrote them; they are not shown.
         subject: name, size and digest of what the certificate is about, as the checker read them.
-        trainings: of the same model with other seeds, this one the first; without runs where there was one alone.
+        trainings: trainings of the same model with other seeds, this one first; without runs for a single one.
         place: among the models of the report, from 1 on.
         margins: factors of the loop's slopes and step with a proof and with a counterexample, proved again.
         command: that made the report.
@@ -67,12 +67,12 @@ class ModelRecord:
 
     @property
     def analysis(self) -> Mapping[str, Any]:
-        """``analysis.json``: what was run on the model, and what could not be."""
+        """Content of ``analysis.json``: the analyses of the model and their outcomes."""
         return self.documents.get("analysis", {})
 
     @property
     def run(self) -> Mapping[str, Any]:
-        """``run.json``: how the model was trained, empty for a model that came without."""
+        """Content of ``run.json``: the training of the model, empty without a training record."""
         return self.documents.get("run", {})
 
     @property
@@ -107,7 +107,7 @@ class ModelRecord:
 
     @property
     def performance(self) -> Mapping[str, Any]:
-        """``performance.json``: accuracy or error on the data that the model was examined on."""
+        """Content of ``performance.json``: accuracy or error on the data that the model was examined on."""
         return self.documents.get("performance", {})
 
     @property
@@ -117,13 +117,13 @@ class ModelRecord:
         return bool(self.analysis.get("task")) and not measured and self.state not in ("certified", "refuted")
 
     def step(self, name: str) -> Mapping[str, Any]:
-        """Status, reason and seconds of one analysis step."""
+        """Return status, reason and seconds of one analysis step."""
         steps = self.analysis.get("steps", {})
         return steps.get(name, {"status": "missing", "reason": "not run"})
 
 
 def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """The rows in which the named columns have these values.
+    """Return the rows in which the named columns have these values.
 
     Example:
         >>> select(pd.DataFrame({"a": [1, 2], "b": [3, 4]}), a=2)["b"].tolist()

@@ -60,13 +60,13 @@ def misfit(value: Any, shape: Any) -> str | None:
     return None if fits[shape] else f"is {str(value)[:40]!r}, not {shape}"
 
 
-def _first(found: Any) -> str | None:
-    name, words = next(((n, w) for n, w in found if w is not None), ("", None))
+def _first(problems: Any) -> str | None:
+    name, words = next(((n, w) for n, w in problems if w is not None), ("", None))
     return None if words is None else f"{str(name)[:40]}{' ' if words.startswith('is ') else '.'}{words}"
 
 
 def read_shaped(path: Path) -> dict[str, Any]:
-    """A JSON document of a run, every text in it printable.
+    """Read a JSON document of a run, every text in it printable.
 
     Raises:
         FileFormatError: unreadable, no mapping, or a field that the page reads is of another type.

@@ -10,20 +10,13 @@ from .records import ModelRecord, select
 
 
 def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    """Scores under a perturbation by its strength; over several trainings the mean and its interval."""
+    """Return scores by the strength of a perturbation; over several trainings the mean and its interval."""
     strength, stored = ("level" if frame.startswith("noise") else "epsilon"), model.frames.get(frame)
     if stored is None:
         return None
-    over = model.trainings.curve(frame, " ".join(keys.values()))
-    if over is not None:
+    means = model.trainings.curve(frame, " ".join(keys.values()))
+    if means is not None:
         value = "score" if frame.endswith("scores") else "accuracy"
-        return over.rename(columns={"at": strength, "mean": value, "low": "ci_low", "high": "ci_high"})
+        return means.rename(columns={"at": strength, "mean": value, "low": "ci_low", "high": "ci_high"})
     rows = select(stored, **keys)
     return None if rows.empty else rows.sort_values(strength)
-
-
-def attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    """Accuracy under the strongest attack, of whole sequences or over the answers of each; ``None`` if neither."""
-    frames = (("attacks", {"attack": "strong"}), ("attack_scores", {"attack": "pgd", "metric": "accuracy"}))
-    every = (rows_of(model, name, {**keys, **more}) for name, more in frames)
-    return next((rows.rename(columns={"score": "accuracy"}) for rows in every if rows is not None), None)

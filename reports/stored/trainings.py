@@ -1,4 +1,4 @@
-"""Several trainings of each model, as a report directory tells of them: verdicts, intervals of what was measured."""
+"""Several trainings of each model: verdicts, and intervals of the measured numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Trainings:
 
     Attributes:
         runs: their directories below ``models``; the first one is shown in detail.
-        states: of each, the verdict that its certificate file proves, as ``ModelRecord.state``; ``invalid`` for a file
+        states: verdicts that the certificate files prove, as ``ModelRecord.state``; ``invalid`` for a file
             that does not verify, ``None`` for none.
         table: rows of ``trainings.csv`` about the model.
     """
@@ -42,17 +42,17 @@ class Trainings:
         return len(self.runs) > 1
 
     def number(self, path: str, group: str = "") -> Mapping[str, float] | None:
-        """Mean, low, high ... of a number of a document; ``None`` where not all trainings have it.
+        """Return mean, low, high ... of a number of a document; ``None`` where not all trainings have it.
 
         Args:
             path: the document's stem, a dot, the field (``radius.median``); or ``margin``.
-            group: of a margin, its criterion.
+            group: criterion of a margin.
         """
         rows = self._rows(path, group).dropna(subset=list(NUMBERS[1:]))
         return None if rows.empty else {str(k): float(v) for k, v in rows.iloc[0][list(NUMBERS[1:])].items()}
 
     def curve(self, table: str, group: str = "") -> pd.DataFrame | None:
-        """Points, means and intervals of a curve; ``None`` where there is one training, or it is not in all.
+        """Return points, means and intervals of a curve; ``None`` where there is one training, or it is not in all.
 
         Args:
             table: its stem.
@@ -61,16 +61,16 @@ class Trainings:
         rows = self._rows(table, group).dropna(subset=["at", "mean", "low", "high"])
         return None if rows.empty else rows.sort_values("at")
 
-    def _rows(self, what: str, group: str) -> pd.DataFrame:
-        return cast(pd.DataFrame, self.table[(self.table["what"] == what) & (self.table["group"] == group)])
+    def _rows(self, quantity: str, group: str) -> pd.DataFrame:
+        return cast(pd.DataFrame, self.table[(self.table["what"] == quantity) & (self.table["group"] == group)])
 
 
-def read_trainings(folder: Path, told: Any) -> tuple[dict[str, Trainings], str]:
-    """The trainings of every model of a report.
+def read_trainings(folder: Path, recorded: Any) -> tuple[dict[str, Trainings], str]:
+    """Read the trainings of every model of a report.
 
     Args:
         folder: the report directory.
-        told: ``trainings`` of ``report-settings.json``.
+        recorded: ``trainings`` of ``report-settings.json``.
 
     Returns:
         By the model's name; and why their intervals are not shown, empty where they are.
@@ -78,17 +78,17 @@ def read_trainings(folder: Path, told: Any) -> tuple[dict[str, Trainings], str]:
     Raises:
         FileFormatError: a table that cannot be read, or has other columns.
     """
-    runs, digests = told.get("runs") or {}, told.get("digests") or {}
-    places = {name: tuple(r for r in each if Path(r).name == r) for name, each in runs.items()}
+    runs, digests = recorded.get("runs") or {}, recorded.get("digests") or {}
+    folders = {name: tuple(r for r in each if Path(r).name == r) for name, each in runs.items()}
     path, refused = folder / "trainings.csv", ""
-    changed = [r for each in places.values() for r in each if digests.get(r) != _digest(folder / "models" / r)]
+    changed = [r for each in folders.values() for r in each if digests.get(r) != _digest(folder / "models" / r)]
     if changed:
         refused = f"the intervals are about other results than those of {', '.join(changed)}: run the report again"
     table = NONE
     if not refused and path.is_file():
-        read = read_columns(path)
-        table = NONE if read is None else read.reindex(columns=[*NAMES, *NUMBERS])
-        if read is not None and not {*NAMES, *NUMBERS} <= set(read.columns):
+        columns_read = read_columns(path)
+        table = NONE if columns_read is None else columns_read.reindex(columns=[*NAMES, *NUMBERS])
+        if columns_read is not None and not {*NAMES, *NUMBERS} <= set(columns_read.columns):
             raise FileFormatError(f"{path} has other columns than {', '.join((*NAMES, *NUMBERS))}")
         table["group"] = table["group"].fillna("").astype(str)
         for name in NUMBERS:
@@ -99,7 +99,7 @@ def read_trainings(folder: Path, told: Any) -> tuple[dict[str, Trainings], str]:
             tuple(_state(folder / "models" / r / "certificate.json") for r in each),
             cast(pd.DataFrame, table[table["model"] == name]),
         )
-        for name, each in places.items()
+        for name, each in folders.items()
     }, refused
 
 

@@ -39,7 +39,7 @@ def block_diagonal_network(networks: Sequence[DrivenSystem]) -> DrivenSystem:
     activations = {n.activation for n in networks if n.system.channels}
     if len(origins) != 1 or len(steps) != 1 or len(activations) > 1:
         raise UnsupportedError(
-            "networks of several kinds (steps, integrators, activations) are no one network together"
+            "networks are only combined with the same step size, integrator and activation: certify each by itself"
         )
     (origin,) = origins
     systems = [n.system if n.system.origin is None else n.system.origin.base for n in networks]
@@ -71,5 +71,5 @@ def _first_stage_rows(network: DrivenSystem, rows: Array) -> Array:
         return rows
     m = network.system.origin.base.channels
     if any(not np.array_equal(rows[k : k + m], rows[:m]) for k in range(m, len(rows), max(m, 1))):
-        raise UnsupportedError("stages of an integrator that read different inputs are no one network together")
+        raise UnsupportedError("networks can only be combined if every stage of an integrator reads the same input")
     return rows[:m]

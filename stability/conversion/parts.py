@@ -20,8 +20,8 @@ def part_name(path: str, whole: str) -> str:
 
 
 def _encoded(name: str, default: str) -> str:
-    kept = [c if re.fullmatch(r"[A-Za-z0-9_.\-]", c) else f"_u{ord(c):x}_" for c in name]
-    return "".join(kept) or default
+    characters = [c if re.fullmatch(r"[A-Za-z0-9_.\-]", c) else f"_u{ord(c):x}_" for c in name]
+    return "".join(characters) or default
 
 
 def subject_as_part(subject: Any, path: str, whole: str) -> Any:

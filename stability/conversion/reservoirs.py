@@ -65,11 +65,12 @@ def reservoir_system(
     b = _per_unit("bias", 0.0 if bias is None else bias, n)
     a = _per_unit("leak", leak, n)
     if not ((a > 0.0) & (a <= 1.0)).all():
-        raise ConfigurationError(f"leak must lie in (0, 1], it lies in [{a.min():g}, {a.max():g}]")
-    kept, slope = np.diag(1.0 - a), ACTIVATIONS[activation].slope
+        raise ConfigurationError(f"leak must lie in (0, 1], got values from {a.min():g} to {a.max():g}")
+    decay, slope = np.diag(1.0 - a), ACTIVATIONS[activation].slope
     if equation == "internal":
-        return DrivenSystem(LureSystem(kept, np.diag(a), weights, None, slope, 1.0), activation, entering, b, name=name)
-    system = LureSystem(kept, a[:, None] * weights, np.eye(n), None, slope, 1.0)
+        system = LureSystem(decay, np.diag(a), weights, None, slope, 1.0)
+        return DrivenSystem(system, activation, entering, b, name=name)
+    system = LureSystem(decay, a[:, None] * weights, np.eye(n), None, slope, 1.0)
     return DrivenSystem(system, activation, np.zeros_like(entering), b, a[:, None] * entering, name=name)
 
 
@@ -78,9 +79,9 @@ def _dense(value: Any) -> Any:
 
 
 def _per_unit(what: str, value: Any, n: int) -> np.ndarray:
-    flat = np.asarray(_dense(value), dtype=np.float64).reshape(-1)
+    flat = np.asarray(_dense(value)).reshape(-1)
     return as_vector(
-        what, np.full(n, flat[0]) if flat.size == 1 else flat, n, f"{what} must be a number, or one a unit"
+        what, np.full(n, flat[0]) if flat.size == 1 else flat, n, f"{what} must be one number, or one number per unit"
     )
 
 
@@ -106,23 +107,23 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     kind = type(node).__name__
     if kind != "Reservoir" or not all(hasattr(node, part) for part in ("W", "Win", "lr")):
         raise UnsupportedError(
-            f"no system is known for a reservoirpy {kind}: give the Reservoir itself (of a model, its node), whose map "
-            "is h+ = (1 - lr) h + lr f(W h + Win u + bias)"
+            f"expected a reservoirpy Reservoir, got a reservoirpy {kind}: pass the Reservoir node of the model, with "
+            "the map h+ = (1 - lr) h + lr f(W h + Win u + bias)"
         )
     if not getattr(node, "initialized", True) or any(callable(getattr(node, k, None)) for k in ("W", "Win")):
-        raise UnsupportedError(f"this {kind} has no weights yet: run it on data, or call its initialize, first")
+        raise UnsupportedError(f"this {kind} has no weights yet: run it on data or call its method initialize first")
     if getattr(node, "Wfb", None) is not None and bool(
         getattr(node, "fb_dim", None) or np.prod(getattr(node.Wfb, "shape", (0,)))
     ):
         raise UnsupportedError(
-            f"this {kind} has feedback (Wfb): what comes back through the read-out is part of the map"
+            f"this {kind} has output feedback (Wfb), so its map depends on the read-out: certify it without Wfb"
         )
     if any(np.any(np.asarray(getattr(node, k, 0.0)) != 0) for k in ("noise_rc", "noise_in")):
         raise UnsupportedError(f"this {kind} adds noise to its state: certify it with noise_rc = noise_in = 0")
     function = getattr(node, "activation", "tanh")
     name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
     if name not in ACTIVATIONS:
-        raise UnsupportedError(f"this {kind} has the activation {name!r}; known are {', '.join(ACTIVATIONS)}")
+        raise UnsupportedError(f"this {kind} has the activation {name!r}; supported are {', '.join(ACTIVATIONS)}")
     equation = getattr(node, "equation", "internal")
     network = reservoir_system(
         node.W, node.Win, getattr(node, "bias", None), leak=node.lr, activation=name,
@@ -143,12 +144,12 @@ def _compare(node: Any, network: DrivenSystem) -> None:
         return
     rng = np.random.default_rng(0)
     state, inputs = rng.uniform(-1, 1, network.states), rng.normal(size=network.inputs)
-    after: Any = step({"out": state}, inputs)
-    seen = np.asarray(after["out"], dtype=np.float64).reshape(-1)
-    own = network.advance(state, inputs)
-    apart = float(np.abs(seen - own).max()) if seen.shape == own.shape else np.inf
-    if not apart <= 1e-5 * (1.0 + float(np.abs(own).max())):
+    result: Any = step({"out": state}, inputs)
+    computed = np.asarray(result["out"], dtype=np.float64).reshape(-1)
+    expected = network.advance(state, inputs)
+    error = float(np.abs(computed - expected).max()) if computed.shape == expected.shape else np.inf
+    if not error <= 1e-5 * (1.0 + float(np.abs(expected).max())):
         raise DisagreementError(
-            f"a step of this {type(node).__name__} is not that of its matrices: they differ by {apart:.3g}, where the "
-            f"step has entries up to {float(np.abs(own).max()):.3g}"
+            f"this {type(node).__name__} computes another step than its matrices: the largest difference is "
+            f"{error:.3g}, the largest entry {float(np.abs(expected).max()):.3g}"
         )

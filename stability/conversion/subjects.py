@@ -67,20 +67,20 @@ def as_subject(value: Any) -> Any:
 
 def _type_name(value: Any) -> str:
     kind = type(value)
-    home = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return "None" if value is None else f"a {home}{kind.__qualname__}"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return "None" if value is None else f"a {module}{kind.__qualname__}"
 
 
 def _advice(value: Any) -> str:
     """Return advice about a value that is no subject."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return (
-            "numbers alone do not say what they do: LureSystem.recurrent(A, W) is dx/dt = A x + phi(W x), "
-            "LureSystem(A, B, C, dt=1.0) the map x+ = A x + B phi(C x), LureSystem.linear(A) dx/dt = A x"
+            "arrays alone do not define a system. Use LureSystem.recurrent(A, W) for dx/dt = A x + phi(W x), "
+            "LureSystem(A, B, C, dt=1.0) for x+ = A x + B phi(C x), LureSystem.linear(A) for dx/dt = A x"
         )
     if isinstance(value, (str, PathLike, Mapping)):
-        return "import stability.models, which reads models by their names, and state dicts"
+        return "import stability.models first, which reads model names and state dicts"
     return (
-        "pass a LureSystem, import stability.models for torch.nn modules, or teach it with "
+        "pass a LureSystem, import stability.models for torch.nn modules, or add a conversion with "
         "stability.register_converter(type, function)"
     )

@@ -29,7 +29,7 @@ def unmasked(name: str, value: Any) -> Any:
         >>> unmasked("A", np.ma.masked_array([1.0, 2.0], mask=[True, False]))
         Traceback (most recent call last):
             ...
-        stability.errors.MaskedError: A holds 1 masked entry: what they stand for is not known; fill them, as by ...
+        stability.errors.MaskedError: A holds 1 masked entry: fill them, for example by A.filled(0.0)
     """
     if isinstance(value, np.ma.MaskedArray):
         count = int(np.ma.count_masked(value))
@@ -56,7 +56,7 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
         raise ConfigurationError(f"{name} must be an array of real numbers, got {type(value).__name__}") from error
     if np.iscomplexobj(raw):
         raise ConfigurationError(
-            f"{name} must be real, got {raw.dtype}; use the real form [[Re, -Im], [Im, Re]] of a complex matrix"
+            f"{name} must be real, got dtype {raw.dtype}: pass the real form [[Re, -Im], [Im, Re]] of a complex matrix"
         )
     if raw.dtype.kind not in "fiub":
         raise ConfigurationError(f"{name} must be an array of real numbers, got dtype {raw.dtype}")
@@ -66,7 +66,7 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
     out = np.array(raw, dtype=np.float64, order="C")
     if not np.isfinite(out).all():
         raise NonFiniteError(name)
-    _refuse_rounded(name, raw, out)
+    refuse_rounded(name, raw, out)
     out.setflags(write=False)
     return out
 
@@ -93,8 +93,17 @@ def as_column(name: str, value: Any, size: int) -> Array:
     return as_matrix(name, raw.reshape(-1, 1))[:, 0]
 
 
-def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
-    """Raise an error for numbers that float64 rounds, since a claim is about the numbers as given."""
+def refuse_rounded(name: str, raw: Array, stored: Array) -> None:
+    """Raise an error for numbers that float64 rounds, since a claim is about the numbers as given.
+
+    Args:
+        name: name in the error message.
+        raw: array of any dtype; only integers and floats wider than float64 can fail.
+        stored: the same array in float64.
+
+    Raises:
+        ConfigurationError: an entry changes its value.
+    """
     if raw.dtype.kind in "iu":
         rounded = np.abs(stored) >= 2.0**53
         rounded[rounded] = [int(a) != int(b) for a, b in zip(raw[rounded], stored[rounded])]
@@ -104,8 +113,8 @@ def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
         return
     if rounded.any():
         raise ConfigurationError(
-            f"{name} holds {raw.dtype} numbers that float64 does not hold, {raw[rounded].flat[0]} among them; "
-            "store them as float64 first, so that it is clear which numbers a claim is about"
+            f"{name} holds {raw.dtype} numbers that float64 cannot represent exactly, such as {raw[rounded].flat[0]}: "
+            "convert them to float64 first, since a proof is about the exact numbers"
         )
 
 
@@ -147,19 +156,21 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
     unmasked("slope", slope)
     try:
         low, high = slope
-        alpha = np.array(np.broadcast_to(np.asarray(low, dtype=np.float64), (channels,)))
-        beta = np.array(np.broadcast_to(np.asarray(high, dtype=np.float64), (channels,)))
-    except (TypeError, ValueError) as error:
+        bounds = [np.broadcast_to(np.asarray(bound, dtype=np.float64), (channels,)) for bound in (low, high)]
+    except (TypeError, ValueError, OverflowError) as error:
         one = isinstance(slope, (int, float)) and not isinstance(slope, bool)
-        hint = f": for slopes from 0 to {slope:g} say slope=({min(0.0, slope):g}, {max(0.0, slope):g})" if one else ""
+        hint = f": for slopes between 0 and {slope:g} pass ({min(0.0, slope):g}, {max(0.0, slope):g})" if one else ""
         raise ConfigurationError(
             f"slope must be a pair (alpha, beta) of numbers or of vectors with {channels} entries, got {slope!r}{hint}"
         ) from error
+    alpha, beta = (np.array(bound) for bound in bounds)
     if not (np.isfinite(alpha).all() and np.isfinite(beta).all()):
         raise ConfigurationError("slope bounds must be finite")
+    refuse_rounded("slope", np.broadcast_to(low, (channels,)), alpha)
+    refuse_rounded("slope", np.broadcast_to(high, (channels,)), beta)
     if (alpha > beta).any():
         i = int(np.argmax(alpha > beta))
-        raise ConfigurationError(f"slope needs alpha <= beta, got alpha {alpha[i]} > beta {beta[i]} in channel {i}")
+        raise ConfigurationError(f"slope must have alpha <= beta, got ({alpha[i]}, {beta[i]}) in channel {i}")
     alpha.setflags(write=False)
     beta.setflags(write=False)
     return alpha, beta
@@ -175,12 +186,12 @@ def is_acyclic(edges: Array) -> bool:
         >>> is_acyclic(np.array([[False, True], [False, False]])), is_acyclic(np.array([[True]]))
         (True, False)
     """
-    left = np.ones(len(edges), dtype=bool)
-    while left.any():  # remove nodes without edges to the remaining ones
-        sinks = left & ~edges[:, left].any(axis=1)
+    remaining = np.ones(len(edges), dtype=bool)
+    while remaining.any():  # remove nodes without edges to the remaining ones
+        sinks = remaining & ~edges[:, remaining].any(axis=1)
         if not sinks.any():
             return False
-        left &= ~sinks
+        remaining &= ~sinks
     return True
 
 

@@ -113,16 +113,16 @@ def run_stages(stages: Sequence[Stage], progress: Progress) -> Certificate:
 
 def try_criteria(progress: Progress) -> Progress:
     """Evaluate the criteria for the subject's type in order of cost, until one proves contraction."""
-    subject, asked = progress.subject, progress.options.criterion
+    subject, criterion = progress.subject, progress.options.criterion
     for types, names, criteria in _CRITERIA:
         if isinstance(subject, types):
-            if asked not in ("auto", *names):
+            if criterion not in ("auto", *names):
                 known = " or ".join(names) or "auto"
                 raise UnsupportedError(
-                    f"the {asked} criterion is about other subjects: a {type(subject).__name__} has criterion {known}"
+                    f"criterion {criterion} does not apply to this kind of system: use {known}, or leave it out"
                 )
             return criteria(progress)
-    raise UnsupportedError(f"there is no criterion for a {type(subject).__name__}")
+    raise UnsupportedError(f"no criterion applies to {subject.phrase}")
 
 
 Proved = tuple[Claim, Finding] | None
@@ -221,16 +221,16 @@ def search_counterexamples(progress: Progress) -> Progress:
         return progress
     limit = options.deadline.share(SHARE_OF_REFUTATION).named("refutation")
     if isinstance(subject, LayerStack):  # the layers of its lowest level were searched by themselves
-        seen = input_range(options.use.get("input_range"), subject.inputs)
-        found = search_stack(subject, search_witness, seed=options.seed, time_limit=limit, lowest=False, region=seen)
-        found = replace(found, findings=())
+        region = input_range(options.use.get("input_range"), subject.inputs)
+        result = search_stack(subject, search_witness, seed=options.seed, time_limit=limit, lowest=False, region=region)
+        result = replace(result, findings=())
     else:
-        found = search_witness(subject, seed=options.seed, time_limit=limit, **options.use)
-    if found.proof is None:
-        return progress.extend(found.findings)
-    known = {"input_in_data_range": found.input_in_data_range, "states_reachable": found.states_reachable}
+        result = search_witness(subject, seed=options.seed, time_limit=limit, **options.use)
+    if result.proof is None:
+        return progress.extend(result.findings)
+    known = {"input_in_data_range": result.input_in_data_range, "states_reachable": result.states_reachable}
     meta = {"witness": known} if options.use else {}
-    return progress.extend(found.findings, found.claim, criterion=found.proof.kind, meta=meta)
+    return progress.extend(result.findings, result.claim, criterion=result.proof.kind, meta=meta)
 
 
 def add_further_claims(progress: Progress) -> Progress:
@@ -251,8 +251,8 @@ def claim_contraction_in_box(progress: Progress) -> Progress:
         return progress
     if progress.is_certified and (options.rate != "best" or options.deadline.stops("driven")):
         return progress
-    asked = {"rate": options.rate, "tol": options.tol, "time_limit": options.deadline}
-    claim, finding = driven_contraction(subject, options.input_box, **asked)
+    settings = {"rate": options.rate, "tol": options.tol, "time_limit": options.deadline}
+    claim, finding = driven_contraction(subject, options.input_box, **settings)
     more = claims_in_box(subject, claim, finding, options.deadline, progress.claims) if options.rate != "any" else ()
     if not progress.is_certified:
         findings, claims = (*progress.findings, finding), (*progress.claims, *more)
@@ -269,13 +269,13 @@ def bound_stack_in_box(progress: Progress) -> Progress:
     if not isinstance(subject, LayerStack) or options.rate == "any":
         return progress
     first = subject.layers[0]
-    own = None if first.input_low is None or first.input_high is None else (first.input_low, first.input_high)
+    box = None if first.input_low is None or first.input_high is None else (first.input_low, first.input_high)
     known = any(c.name == "bounded_in_box" for c in progress.claims)
-    if (own is None and options.input_box is None) or known or options.deadline.stops("bounds in the box"):
+    if (box is None and options.input_box is None) or known or options.deadline.stops("bounds in the box"):
         return progress
-    low, high = own or (progress.box.low, progress.box.high)
+    low, high = box or (progress.box.low, progress.box.high)
     claim = stack_bounds(subject, low, high, time_limit=options.deadline)
     if claim is None:
         return progress
-    meta = progress.meta if own else {**progress.meta, "input_box": [low.tolist(), high.tolist()]}
+    meta = progress.meta if box else {**progress.meta, "input_box": [low.tolist(), high.tolist()]}
     return replace(progress, claims=(*progress.claims, claim), meta=meta)

@@ -59,6 +59,6 @@ def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline)
         claim = make(subject, main, deadline)
         if claim is not None and claim.verdict is not Verdict.INCONCLUSIVE:
             claims.append(claim)
-    lure = isinstance(subject, _ANY) and certified and rate == "best"
-    calmer = slower_rate_claims(subject, main, time_limit=deadline) if lure else []
-    return (*calmer, *claims)
+    if isinstance(subject, _ANY) and certified and rate == "best":
+        return (*slower_rate_claims(subject, main, time_limit=deadline), *claims)
+    return tuple(claims)

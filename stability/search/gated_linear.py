@@ -17,7 +17,6 @@ from stability.certificate import Certificate, Finding
 from stability.checkpoint_certificate import INPUT_SETS, CheckpointCertificate, LayerClaims, checkpoint_layers
 from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.sentences import unbounded_is_open
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.theorems.gated_linear_bounds import BOUNDS, FLOAT32_ONE, TOLERANCE, largest_decay, most_forgotten
@@ -88,7 +87,7 @@ def layer_claims(layer: GatedLinearLayer, tol: float = TOLERANCE) -> tuple[Claim
         return refuted, *proved
     if bound:
         return tuple(proved)
-    return Claim("state_bound", unbounded_is_open(layer), Verdict.INCONCLUSIVE), *proved
+    return worded(layer, Claim("state_bound", "", Verdict.INCONCLUSIVE)), *proved
 
 
 def certify_gated_layer(layer: GatedLinearLayer, tol: float = TOLERANCE) -> Certificate:

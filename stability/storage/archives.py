@@ -37,7 +37,7 @@ def archive_members(path: str | Path) -> list[zipfile.ZipInfo]:
         with Path(path).open("rb") as handle:
             size = _directory_size(handle)
             if size > MEMBERS * _ENTRY:
-                raise FileFormatError(f"{path} has a directory of {size} bytes, for more than {MEMBERS} members")
+                raise FileFormatError(f"{path} has a directory of {size} bytes; the limit is {MEMBERS} members")
             with zipfile.ZipFile(handle) as archive:
                 members = archive.infolist()
     if len(members) > MEMBERS:
@@ -51,15 +51,13 @@ def _check_members(members: list[zipfile.ZipInfo], path: str | Path) -> None:
     seen: set[str] = set()
     for member in members:
         if member.filename in seen:
-            raise FileFormatError(f"{path} holds {member.filename[:60]!a}, twice")
+            raise FileFormatError(f"{path} holds two members with the name {member.filename[:60]!a}")
         seen.add(member.filename)
         if member.flag_bits & 0x1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FileFormatError(f"{path}: {member.filename[:60]!a} is encrypted or packed in a way not read here")
-    for before, after in pairwise(sorted(members, key=lambda m: m.header_offset)):
-        if before.header_offset + 30 + len(before.filename) + before.compress_size > after.header_offset:
-            raise FileFormatError(
-                f"{path}: its members {before.filename[:60]!a} and {after.filename[:60]!a} share bytes"
-            )
+            raise FileFormatError(f"{path}: {member.filename[:60]!a} is encrypted or has an unsupported compression")
+    for first, second in pairwise(sorted(members, key=lambda m: m.header_offset)):
+        if first.header_offset + 30 + len(first.filename) + first.compress_size > second.header_offset:
+            raise FileFormatError(f"{path}: the members {first.filename[:60]!a} and {second.filename[:60]!a} overlap")
 
 
 def _directory_size(handle: BinaryIO) -> int:

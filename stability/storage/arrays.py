@@ -48,17 +48,17 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
             claims more or less than the file holds.
     """
     members = archive_members(path)
-    odd = next((m.filename for m in members if not m.filename.endswith(".npy")), None)
-    if odd is not None:
-        raise FileFormatError(f"{path} holds {odd[:60]!a}, which is no array")
+    stray = next((m.filename for m in members if not m.filename.endswith(".npy")), None)
+    if stray is not None:
+        raise FileFormatError(f"{path} holds {stray[:60]!a}, which is not a .npy array")
     out: dict[str, np.ndarray] = {}
-    left = NUMBERS
-    with as_file_errors(path, "is not a whole .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
+    remaining = NUMBERS
+    with as_file_errors(path, "is no whole .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
         for member in members:
             name = member.filename[: -len(".npy")]
             with archive.open(member) as handle:
-                out[name] = _read_array(handle, member.file_size, left, f"{ascii(name[:60])[1:-1]} in {path}")
-            left -= out[name].size
+                out[name] = _read_array(handle, member.file_size, remaining, f"{ascii(name[:60])[1:-1]} in {path}")
+            remaining -= out[name].size
     return out
 
 
@@ -114,10 +114,10 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
     count = math.prod(shape)
     if count * dtype.itemsize > size:
         raise FileFormatError(
-            f"{where} claims the shape {str(shape)[:60]}, more than the {size} bytes of the file hold"
+            f"{where} is truncated: its shape {str(shape)[:60]} needs more than the {size} bytes in the file"
         )
     if count > room or count * dtype.itemsize > 8 * room:
-        raise FileFormatError(f"{where} claims {count} numbers; an archive may hold {NUMBERS} in all")
+        raise FileFormatError(f"{where} has {count} numbers; the arrays of an archive may hold {NUMBERS} in total")
     flat = np.empty(count, dtype=dtype)
     raw, filled = memoryview(flat.view(np.uint8).data) if flat.nbytes else memoryview(b""), 0
     while filled < flat.nbytes:  # in pieces: nothing is copied twice, and a false claim costs what is there
@@ -136,19 +136,19 @@ def _read_header(handle: Any, where: str) -> tuple[tuple[int, ...], bool, np.dty
     """Return shape, order and type of an array of numbers or names."""
     version = np.lib.format.read_magic(handle)
     if version not in ((1, 0), (2, 0)):
-        raise FileFormatError(f"{where} has .npy version {version}, which is not read here")
+        raise FileFormatError(f"{where} has .npy version {version}; versions 1.0 and 2.0 can be read")
     width = 2 if version == (1, 0) else 4
     length = int.from_bytes(head := handle.read(width), "little")
     if length > _HEADER:
-        raise FileFormatError(f"{where} has a header of {length} bytes; at most {_HEADER} are read")
+        raise FileFormatError(f"{where} has a header of {length} bytes; the limit is {_HEADER}")
     header = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = header(io.BytesIO(head + handle.read(length)))
     if dtype.hasobject:
-        raise FileFormatError(f"{where} holds pickled objects, which are never read here")
+        raise FileFormatError(f"{where} holds pickled objects, which are refused: save plain arrays of numbers")
     if dtype.kind not in "biufcUS" or dtype.itemsize > 4 * _HEADER:
-        raise FileFormatError(f"{where} holds entries of the type {str(dtype)[:60]}, neither numbers nor names")
+        raise FileFormatError(f"{where} must hold numbers or names, got entries of type {str(dtype)[:60]}")
     if any(s < 0 for s in shape):
-        raise FileFormatError(f"{where} claims the shape {str(shape)[:60]}")
+        raise FileFormatError(f"{where} has a negative size in its shape {str(shape)[:60]}")
     return shape, fortran, dtype
 
 
@@ -187,25 +187,24 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
             f"{', '.join(ascii(name)[1:-1] for name in arrays) or 'nothing'}"
         )
     for needed, names in _ONLY_WITH.items():
-        idle = [name for name in names if name in arrays]
-        if idle and not set(needed) & set(arrays):
+        unused = [name for name in names if name in arrays]
+        if unused and not set(needed) & set(arrays):
             raise FileFormatError(
-                f"{where}: without {needed[0]} there is no effect of {', '.join(idle)}: add {needed[0]} or leave that "
-                "out"
+                f"{where}: {', '.join(unused)} needs {needed[0]}: add {needed[0]}, or leave {', '.join(unused)} out"
             )
     A, C, E = arrays["A"], arrays.get("W", arrays.get("C")), arrays.get("U", arrays.get("E"))
     dt = arrays.get("dt")
     if dt is not None:
         if dt.size != 1 or dt.dtype.kind not in "fiu":
-            raise FileFormatError(f"{where}: dt must be one number, it has shape {dt.shape} and dtype {dt.dtype}")
+            raise FileFormatError(f"{where}: dt must be one number, got shape {dt.shape} and dtype {dt.dtype}")
         dt = None if np.isnan(dt.item()) else dt.item()
     if C is None:
         return LureSystem.linear(A, dt)
     B = arrays.get("B", np.eye(A.shape[0]) if A.ndim == 2 and A.shape[0] == A.shape[1] else A)
     if A.ndim == 2 and A.shape[0] == A.shape[1] and A.size and B.ndim == 2 and C.shape != (B.shape[1], A.shape[0]):
-        own = "W" if "W" in arrays else "C"
-        columns = "column of B" if "B" in arrays else "row of A, for there is no B"
-        raise DimensionError(own, (B.shape[1], A.shape[0]), C.shape, f"it has a row for each {columns}")
+        label = "W" if "W" in arrays else "C"
+        columns = "column of B" if "B" in arrays else "row of A, since there is no B"
+        raise DimensionError(label, (B.shape[1], A.shape[0]), C.shape, f"it needs one row for each {columns}")
     name = _activation(arrays.get("activation"), where)
     slope = arrays.get("slope")
     if slope is None and E is not None:
@@ -218,17 +217,17 @@ def _reservoir(arrays: Mapping[str, np.ndarray], where: str) -> DrivenSystem:
     """Return an echo state network from the arrays of common libraries."""
     if "Wout" in arrays:
         raise FileFormatError(
-            f"{where} holds Wout, a read-out. For the reservoir under its inputs leave Wout out; for the loop that "
-            "runs on its own outputs, u = Wout h, save W + Win @ Wout as W and zeros as Win"
+            f"{where} holds the read-out Wout, which is not supported. For the reservoir with inputs, leave Wout out. "
+            "For the loop u = Wout h, save W + Win @ Wout as W and zeros as Win"
         )
     if set(arrays) - set(RESERVOIR) or "W" not in arrays:
         raise FileFormatError(
-            f"{where} holds Win, the input weights of a reservoir, which takes W, optionally bias, leak, activation, "
-            f"equation beside it; it holds {', '.join(ascii(name)[1:-1] for name in arrays)}"
+            f"{where} with Win (a reservoir) must hold W, optionally bias, leak, activation, equation; it holds "
+            f"{', '.join(ascii(name)[1:-1] for name in arrays)}"
         )
     for name in ("bias", "leak"):
         if name in arrays and arrays[name].dtype.kind not in "fiu":
-            raise FileFormatError(f"{where}: {name} must hold real numbers, it has dtype {arrays[name].dtype}")
+            raise FileFormatError(f"{where}: {name} must hold real numbers, got dtype {arrays[name].dtype}")
     equation = _activation(arrays["equation"], where) if "equation" in arrays else "internal"
     return reservoir_system(
         arrays["W"], arrays["Win"], arrays.get("bias"), leak=arrays.get("leak", 1.0),
@@ -241,8 +240,7 @@ def _activation(value: np.ndarray | None, where: str) -> str:
         return "tanh"
     if value.size != 1 or value.dtype.kind not in "US":
         raise FileFormatError(
-            f"{where}: activation must be one name, the same for every channel; it has shape {value.shape} and dtype "
-            f"{value.dtype}"
+            f"{where}: activation must be one name for all channels, got shape {value.shape} and dtype {value.dtype}"
         )
     name = value.reshape(-1)[0]
     return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)

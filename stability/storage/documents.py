@@ -43,7 +43,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _integer(text: str) -> int:
     if len(text) > DIGITS:
-        raise FileFormatError(f"the file holds an integer of {len(text)} characters; at most {DIGITS} are read")
+        raise FileFormatError(f"the file holds an integer of {len(text)} characters; the limit is {DIGITS}")
     return int(text)
 
 
@@ -60,19 +60,19 @@ def _check_tree(document: Any, path: str | Path) -> None:
     while level:
         if depth > DEPTH:
             raise FileFormatError(f"{path} is nested more than {DEPTH} deep")
-        below: list[Any] = []
+        children: list[Any] = []
         for value in level:
             if isinstance(value, dict):
-                below += value.keys()
-                below += value.values()
+                children += value.keys()
+                children += value.values()
             elif isinstance(value, list):
-                below += value
+                children += value
             elif isinstance(value, str) and not value.isascii():
                 try:
                     value.encode("utf-8")
                 except UnicodeEncodeError as error:
                     raise FileFormatError(f"{path} holds a string that is no Unicode text") from error
-        level, depth = below, depth + 1
+        level, depth = children, depth + 1
 
 
 def parse_json(raw: bytes, path: str | Path, wrong: str = "not a JSON document") -> Any:

@@ -36,10 +36,10 @@ class Folder:
     def __init__(self, path: Path, lock: Lock, key: tuple[int, int]) -> None:
         self.path, self.files = path, listed_files(path)
         self._lock, self._key, self._depth = lock, key, 1
-        self._place = path.absolute()
-        HOMES[self._place] = key
-        self._of = (os.getpid(), threading.get_ident())
-        self._fresh = not is_listed(path)
+        self._absolute_path = path.absolute()
+        HOMES[self._absolute_path] = key
+        self._owner = (os.getpid(), threading.get_ident())
+        self._unlisted = not is_listed(path)
         if lock.inherited:
             _remove_partial_files(path)
 
@@ -54,22 +54,22 @@ class Folder:
             names: relative to the folder, with ``/``.
             by: the work that writes them.
             overwrite: whether files of the same names that are not its own may be replaced.
-            adopt: in a folder without a list (of an earlier release), take such files for its own.
+            adopt: in a folder without a file list, treat existing files of these names as written by ``by``.
 
         Raises:
-            ConfigurationError: a file stands in the way that may not be replaced; nothing was changed.
+            ConfigurationError: an existing file may not be replaced; nothing was changed.
         """
         names = [_checked(name) for name in names]
-        known = {**dict.fromkeys(names, by), **self.files} if adopt and self._fresh else self.files
+        known = {**dict.fromkeys(names, by), **self.files} if adopt and self._unlisted else self.files
         refuse_existing_files(self.path, names, by, overwrite, known)
         for name in names:
-            place = self.path / name
-            if place.is_symlink():  # to be replaced: what it leads to is not ours
-                place.unlink()
+            file = self.path / name
+            if file.is_symlink():  # replace the link and keep its target, which belongs to the user
+                file.unlink()
             if self._lock.inherited and "/" in name:
-                _remove_partial_files(place.parent)
+                _remove_partial_files(file.parent)
         changed = {**self.files, **dict.fromkeys(names, by)}
-        if changed != self.files or self._fresh:
+        if changed != self.files or self._unlisted:
             self.files = changed
             self._write()
 
@@ -83,23 +83,23 @@ class Folder:
         refuse_moved(self.path / LIST)
         listed_names = [_checked(name) for name in names if name in self.files]
         for name in listed_names:
-            place = self.path / name
-            if _real_parents(self.path, name) and (place.is_file() or place.is_symlink()):
-                place.unlink()
+            file = self.path / name
+            if _real_parents(self.path, name) and (file.is_file() or file.is_symlink()):
+                file.unlink()
             with contextlib.suppress(OSError):
                 if "/" in name:
-                    place.parent.rmdir()
+                    file.parent.rmdir()
         if listed_names:
             self.files = {k: v for k, v in self.files.items() if k not in listed_names}
             self._write()
         if not self.files:
             (self.path / LIST).unlink(missing_ok=True)
-            self._fresh = True
+            self._unlisted = True
 
     def _write(self) -> None:
         document = {"format": FORMAT, "version": VERSION, "files": self.files}
         write_text(self.path / LIST, json.dumps(document, indent=1) + "\n")
-        self._fresh = False
+        self._unlisted = False
 
     def _release(self) -> None:
         self._depth -= 1
@@ -108,11 +108,11 @@ class Folder:
         _held.pop(self._key, None)
         moved = True
         with contextlib.suppress(FileFormatError):
-            refuse_moved(self._place / LIST)
+            refuse_moved(self._absolute_path / LIST)
             moved = False
-        HOMES.pop(self._place, None)
-        if not moved and not self._fresh and not any(os.path.lexists(self.path / name) for name in self.files):
-            with contextlib.suppress(OSError):  # nothing came of it
+        HOMES.pop(self._absolute_path, None)
+        if not moved and not self._unlisted and not any(os.path.lexists(self.path / name) for name in self.files):
+            with contextlib.suppress(OSError):  # no file was written
                 (self.path / LIST).unlink()
         self._lock.release()
 
@@ -138,7 +138,7 @@ def listed_files(path: Path) -> dict[str, str]:
     document = read_json(path / LIST)
     files = document.get("files") if isinstance(document, dict) and document.get("format") == FORMAT else None
     if not isinstance(files, dict) or not all(isinstance(by, str) for by in files.values()):
-        raise FileFormatError(f"{path / LIST} is no list of files of this toolkit: delete it to go on without it")
+        raise FileFormatError(f"{path / LIST} is not a file list of this toolkit: delete it and run the command again")
     return {_checked(name): by for name, by in files.items()}
 
 
@@ -154,23 +154,23 @@ def blocking_files(
         files: the folder's list, read when it is not given.
 
     Returns:
-        Names of files that are not its own, and of things that can not be replaced at all.
+        Names of files of other writers, and names that are not regular files and so cannot be replaced.
     """
     files = listed_files(path) if files is None else files
-    strange, never = [], []
+    foreign, irreplaceable = [], []
     for name in names:
         if not _real_parents(path, name):
-            never.append(name)
+            irreplaceable.append(name)
             continue
         try:
             mode = os.lstat(path / name).st_mode
         except OSError:
             continue
         if stat.S_ISLNK(mode) or (stat.S_ISREG(mode) and files.get(name) != by):
-            strange.append(name)
+            foreign.append(name)
         elif not stat.S_ISREG(mode):
-            never.append(name)
-    return strange, never
+            irreplaceable.append(name)
+    return foreign, irreplaceable
 
 
 def refuse_existing_files(
@@ -181,34 +181,34 @@ def refuse_existing_files(
     Raises:
         ConfigurationError: naming it.
     """
-    strange, never = blocking_files(path, names, by, files)
-    if never:
+    foreign, irreplaceable = blocking_files(path, names, by, files)
+    if irreplaceable:
         raise ConfigurationError(
-            f"{path} holds {_short_list(never)}, no plain file of a plain folder: choose another folder"
+            f"{path} holds {_short_list(irreplaceable)}, which is not a regular file: choose another folder"
         )
-    if strange and not overwrite:
+    if foreign and not overwrite:
         raise ConfigurationError(
-            f"{path} holds {_short_list(strange)}, not made by this command, which would replace "
-            f"{'it' if len(strange) == 1 else 'them'}: choose another folder, or allow it with --overwrite"
+            f"{path} holds {_short_list(foreign)}, not made by this command: choose another folder, or replace the "
+            "files with --overwrite"
         )
 
 
 @contextlib.contextmanager
 def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
-    """Lock a folder for the time of a block: no other process writes there meanwhile.
+    """Lock a folder for the duration of a block, so that no other process writes there.
 
-    A folder that is owned already by this thread may be claimed again within.
+    The thread that owns a folder may claim it again inside the block.
 
     Args:
-        path: the folder; made when it is missing, and taken away again when nothing was written.
+        path: the folder; created if missing, and removed again if nothing was written.
         work: description of the work, for other processes.
 
     Yields:
         The folder.
 
     Raises:
-        FolderInUseError: another process, or another thread, writes there.
-        FileFormatError: the folder cannot be made or written to.
+        FolderInUseError: another process or another thread writes there.
+        FileFormatError: the folder cannot be created or written to.
 
     Example:
         >>> import tempfile
@@ -221,10 +221,10 @@ def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
     """
     path = Path(path)
     try:
-        made = make_folder(path)
+        created = make_folder(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise FileFormatError(f"cannot write to {path}: cannot make the folder ({why})") from error
+        raise FileFormatError(f"cannot create the folder {path} ({why})") from error
     try:
         folder = _enter(path, work)
         try:
@@ -232,7 +232,7 @@ def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
         finally:
             folder._release()
     finally:
-        for place in made:  # empty ones only
+        for place in created:  # empty ones only
             with contextlib.suppress(OSError):
                 place.rmdir()
 
@@ -240,12 +240,12 @@ def claim_folder(path: str | Path, work: str) -> Iterator[Folder]:
 def _enter(path: Path, work: str) -> Folder:
     status = os.stat(path)
     key = (status.st_dev, status.st_ino)
-    held = _held.get(key)
-    if held is not None and held._of[0] == os.getpid():
-        if held._of[1] != threading.get_ident():
+    holder = _held.get(key)
+    if holder is not None and holder._owner[0] == os.getpid():
+        if holder._owner[1] != threading.get_ident():
             raise FolderInUseError(f"{path} is being written by another thread of this process")
-        held._depth += 1
-        return held
+        holder._depth += 1
+        return holder
     try:
         lock = acquire_lock(path, work)
     except OSError as error:
@@ -262,7 +262,7 @@ def _checked(name: str) -> str:
     """Return a name that stays in its folder.
 
     Raises:
-        FileFormatError: any other.
+        FileFormatError: for any other name.
     """
     parts = PurePosixPath(name).parts
     if (
@@ -272,7 +272,7 @@ def _checked(name: str) -> str:
         or str(PurePosixPath(*parts)) != name
         or "\0" in name
     ):
-        raise FileFormatError(f"{name[:80]!r} is no name of a file below the folder")
+        raise FileFormatError(f"the file list holds {name[:80]!r}, which is not a file name inside the folder")
     return name
 
 

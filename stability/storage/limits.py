@@ -1,6 +1,6 @@
 """Limits of the memory that readers allocate, checked in advance.
 
-The layers above have similar files; ``docs/your-model.md`` shows all limits in one table.
+The layers above have similar files; ``docs/your-model.md`` shows the main limits in one table.
 """
 
 from __future__ import annotations

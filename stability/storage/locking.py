@@ -70,7 +70,7 @@ def acquire_lock(folder: Path, work: str) -> Lock:
         owner = before or "another process"
         raise FolderInUseError(f"{folder} is being written by {owner}: wait for it, or choose another folder") from None
     if inherited := os.path.lexists(record):
-        log.warning("stability: %s was left by %s, which has ended: taken over", folder, before)
+        log.warning("stability: the folder %s is taken over, since its last writer has ended: %s", folder, before)
         record.unlink()
     since = datetime.now().astimezone().isoformat(timespec="seconds")
     record.write_text(f"process {os.getpid()} on {socket.gethostname()} ({work}), since {since}", encoding="utf-8")

@@ -18,9 +18,9 @@ def number_or_none(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise FileFormatError(f"a number was expected, got {str(value)[:40]!r}")
+        raise FileFormatError(f"expected a number, got {str(value)[:40]!r}")
     if isinstance(value, int) and abs(value) > 2**53:
-        raise FileFormatError(f"the integer {str(value)[:40]} is no float64: integers are read up to 2^53")
+        raise FileFormatError(f"the integer {str(value)[:40]} is too large for float64: the limit is 2^53")
     if not math.isfinite(value):
         raise FileFormatError("a number is beyond the range of float64")
     return float(value)
@@ -33,7 +33,7 @@ def text(value: Any) -> str:
         FileFormatError: anything else.
     """
     if not isinstance(value, str):
-        raise FileFormatError(f"a string was expected, got {str(value)[:40]!r}")
+        raise FileFormatError(f"expected a string, got {str(value)[:40]!r}")
     return value
 
 
@@ -49,7 +49,7 @@ def boolean(value: Any) -> bool:
         FileFormatError: anything else.
     """
     if not isinstance(value, bool):
-        raise FileFormatError(f"holds must be true or false, got {str(value)[:40]!r}")
+        raise FileFormatError(f"the field holds must be true or false, got {str(value)[:40]!r}")
     return value
 
 
@@ -71,7 +71,7 @@ def mapping(value: Any, what: str) -> Mapping[str, Any]:
         FileFormatError: anything else.
     """
     if not isinstance(value, Mapping):
-        raise FileFormatError(f"{what} must be a mapping, not a {type(value).__name__}")
+        raise FileFormatError(f"{what} must be a mapping, got {type(value).__name__}")
     return value
 
 
@@ -80,7 +80,7 @@ def list_reader(what: str, read: Callable[[Any], Any], most: int | None = None) 
 
     def every(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise FileFormatError(f"{what} must be a list, not a {type(value).__name__}")
+            raise FileFormatError(f"{what} must be a list, got {type(value).__name__}")
         if most is not None and len(value) > most:
             raise FileFormatError(f"{len(value)} further {what}; at most {most} are read")
         return tuple(read(v) for v in value)

@@ -47,7 +47,7 @@ def as_path(value: object) -> Path:
         'c.json'
     """
     if not isinstance(value, (str, os.PathLike)):
-        raise ConfigurationError(f"a path must be a text or a path, got {type(value).__name__}")
+        raise ConfigurationError(f"a path must be a string or a Path, got {type(value).__name__}")
     return Path(os.fsdecode(value))
 
 
@@ -73,7 +73,7 @@ def refuse_moved(path: Path) -> None:
                 status = os.stat(place)
                 if (status.st_dev, status.st_ino) == HOMES[place]:
                     continue
-            raise FileFormatError(f"cannot write {path}: {place} was moved, removed or replaced since this began")
+            raise FileFormatError(f"cannot write {path}: the folder {place} was moved, removed or replaced meanwhile")
 
 
 def reserve(path: str | Path) -> Path:
@@ -165,11 +165,11 @@ def make_folder(path: Path) -> list[Path]:
     Raises:
         OSError: it cannot be made.
     """
-    made = [place for place in (path, *path.parents) if not place.exists()]
+    created = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for place in made:
+    for place in created:
         _sync_folder(place.parent)
-    return made
+    return created
 
 
 def sync_to_disk(handle: int) -> None:
@@ -221,9 +221,9 @@ def _own_descriptor(path: Path) -> int | None:
     for _ in range(LINKS):
         if path.name.isdecimal():
             folder = os.path.realpath(path.parent)
-            found = DESCRIPTORS.fullmatch(folder) or DESCRIPTORS.fullmatch(str(path.parent))
-            if found is not None:
-                ours = found[1] in (None, "self", "thread-self", str(os.getpid()))
+            match = DESCRIPTORS.fullmatch(folder) or DESCRIPTORS.fullmatch(str(path.parent))
+            if match is not None:
+                ours = match[1] in (None, "self", "thread-self", str(os.getpid()))
                 return int(path.name) if ours else None
         if not path.is_symlink():
             return None

@@ -68,6 +68,6 @@ def test_a_part_is_named_with_its_article():
     """The sentence names the part and its kind."""
     holder = torch.nn.Module()
     holder.rnn, holder.head = torch.nn.LSTM(2, 3), torch.nn.Linear(3, 2)
-    assert "the part `rnn` of Module, an LSTM cell (its stored weights" in certify(holder, rate="any").statement
+    assert "Part `rnn` of Module, an LSTM cell (stored weights" in certify(holder, rate="any").statement
     holder.rnn = torch.nn.GRU(2, 3)
-    assert "the part `rnn` of Module, a GRU cell (its stored weights" in certify(holder, rate="any").statement
+    assert "Part `rnn` of Module, a GRU cell (stored weights" in certify(holder, rate="any").statement

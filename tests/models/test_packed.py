@@ -65,7 +65,7 @@ def test_the_steps_that_are_read_and_the_logits_over_them(cell, read, options):
 
 def test_claims_say_that_the_number_of_steps_counts_as_given_and_files_keep_it():
     subject = reading(*behind(Packing(), tokens())).subject
-    assert "a sequence's own steps, whose number counts as given" in subject.phrase
+    assert "length of each sequence taken as given" in subject.phrase
     again = decode(encode(subject))
     assert again.packed
     assert again.phrase == subject.phrase

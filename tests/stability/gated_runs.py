@@ -179,9 +179,7 @@ def layers(rng, inputs, scale=1.0):
     slow = s.SoftplusGate(rates[:, 0], affine(UNITS), least=np.full(UNITS, 0.01), most=5.0)
     return {
         "mamba": s.GatedLinearLayer(s.SoftplusGate(rates, dt), s.StepInjection(x, affine(KEYS, x)), "Mamba"),
-        "jamba": s.GatedLinearLayer(
-            s.SoftplusGate(rates, affine(UNITS, normal)), s.StepInjection(x, normal), "Jamba"
-        ),
+        "jamba": s.GatedLinearLayer(s.SoftplusGate(rates, affine(UNITS, normal)), s.StepInjection(x, normal), "Jamba"),
         "mamba2": s.GatedLinearLayer(slow, s.StepInjection(heads, s.SiLU(conv(2 * KEYS)), 2), "Mamba-2"),
         "mingru": s.GatedLinearLayer(
             s.SigmoidGate(affine(UNITS)), s.ConvexInjection(affine(UNITS), "min_gru"), "minGRU"

@@ -47,5 +47,5 @@ def test_small_systems_are_not_talked_about_and_large_ones_are(monkeypatch: pyte
     assert cost_notice(loop(8), time_limit=30.0).startswith("8 states: about ")
     assert "stopped after 30 s" in cost_notice(loop(8), time_limit=30.0)
     monkeypatch.setattr(costs, "free_memory", lambda: 100)
-    assert "more than is free" in cost_notice(loop(8))
+    assert "more memory than is free" in cost_notice(loop(8))
     assert costs.Cost(1, 10, None, 1.0, 2.0).fits

@@ -69,10 +69,10 @@ def test_each_condition_has_its_own_reason():
     """A multiplier may be zero: then it is the inequality that fails, as it must."""
     for changes, reason in (
         ({"L": np.zeros(1)}, "the matrix inequality does not hold (exact arithmetic)"),
-        ({"L": np.array([-5e-324])}, "P must be symmetric, L not negative, both of the system's sizes"),
-        ({"rate": 0.0}, "the rate is no exponential decay"),
+        ({"L": np.array([-5e-324])}, "P must be a symmetric n x n matrix, and L a vector of m numbers >= 0"),
+        ({"rate": 0.0}, "the rate must be below 1 per step, or positive in continuous time"),
         ({"p_min": 0.0}, "P does not lie strictly between p_min and p_max (exact arithmetic)"),
-        ({"overshoot": one_below(2.0)}, "the overshoot is smaller than one or than sqrt(p_max / p_min)"),
+        ({"overshoot": one_below(2.0)}, "the overshoot is below 1 or below sqrt(p_max / p_min)"),
     ):
         data = {"P": np.eye(1), "L": np.ones(1), "rate": 0.5, "overshoot": 2.0, "p_min": 0.5, "p_max": 2.0, **changes}
         assert check_exact(FLOW, data) == (False, reason)

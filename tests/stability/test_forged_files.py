@@ -66,19 +66,47 @@ def test_other_versions_are_refused_in_one_line(version, tmp_path):
     assert "\n" not in answer.reason
 
 
-def test_files_of_version_2_name_their_criteria_as_they_were_meant(tmp_path):
+SENTENCE_2 = (
+    "For this system (its stored matrices, exact arithmetic) with every activation of slopes in [0, 1] under every "
+    "input: the difference d of any two trajectories satisfies |d| <= 1.01 * exp(-1.2 t) |d(0)| at time t."
+)
+OPEN_2 = (
+    "Whether trajectories of this network (tanh, its stored weights and bias, exact arithmetic) under every input "
+    "approach each other exponentially is open."
+)
+
+
+def test_files_of_version_2_are_read_with_the_names_and_sentences_of_today(tmp_path):
     honest = document("contraction of flow", tmp_path)
     finding = {"holds": True, "margin": 1.0, "rate": None, "detail": ""}
     earlier = {**honest, "version": 2, "criterion": "kyp", "findings": [{"criterion": "circle", **finding}]}
-    statement = honest["claim"]["statement"]
-    at = statement.index("<= ") + 3
-    earlier["claim"] = {**honest["claim"], "statement": statement[:at] + "9" + statement[at:]}  # digits of that version
-    path = written(tmp_path, earlier)
-    assert verify(path).valid
-    assert not verify(written(tmp_path, {**earlier, "version": 3})).valid
+    earlier["claim"] = {**honest["claim"], "statement": SENTENCE_2}
+    assert verify(written(tmp_path, earlier)).valid
     found = Certificate.load(written(tmp_path, earlier))
-    assert found.claim.statement == statement
+    assert found.claim.statement == honest["claim"]["statement"]
     assert (found.criterion, found.findings[0].criterion) == ("circle", "small_gain")
+    assert not verify(written(tmp_path, {**earlier, "version": 3})).valid
+    for word in ("any two", "every activation of slopes in [0, 1]", "system (its"):
+        forged = {**earlier["claim"], "statement": SENTENCE_2.replace(word, f"all {word}")}
+        changed = word != "system (its"  # the description of the subject is not compared
+        assert verify(written(tmp_path, {**earlier, "claim": forged})).valid != changed
+
+
+def test_an_open_claim_of_version_2_is_read_with_the_sentence_of_today(tmp_path):
+    honest = document("equilibrium", tmp_path)
+    further = {
+        **honest["claims"][0],
+        "statement": "For this network (tanh, its stored weights and bias, exact arithmetic): for every constant input "
+        "there is exactly one equilibrium, and it attracts every trajectory.",
+    }
+    earlier = {**honest, "version": 2, "claims": [further], "claim": {**honest["claim"], "statement": OPEN_2}}
+    found = Certificate.load(written(tmp_path, earlier))
+    assert [c.statement for c in (found.claim, *found.claims)] == [
+        c["statement"] for c in (honest["claim"], *honest["claims"])
+    ]
+    forged = {**further, "statement": further["statement"].replace("exactly one", "no")}
+    assert verify(written(tmp_path, {**earlier, "claims": [forged]})).checks[1].valid is False
+    assert verify(written(tmp_path, earlier)).checks[1].valid
 
 
 @pytest.mark.parametrize(
@@ -277,6 +305,9 @@ def _number(value: float, rng: random.Random) -> float:
     return rng.choice([0.0, -0.0, 1.0, -1.0, 0.5, 1e-300, 1e300, 5e-324, 2.0**53])
 
 
+BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
+
+
 def mutated(honest: dict, rng: random.Random) -> dict:
     """One to three changes anywhere in the tree: dropped, doubled, swapped, nested, retyped, a number or bytes bent."""
     forged = copy.deepcopy(honest)
@@ -302,7 +333,7 @@ def mutated(honest: dict, rng: random.Random) -> dict:
         elif isinstance(value, (int, float)):
             parent[key] = _number(float(value), rng) if rng.random() < 0.8 else int(value) + rng.choice([-1, 1])
         elif isinstance(value, str) and key == "array" and value:
-            raw = bytearray(base64.b64decode(value, validate=False)) if len(value) % 4 == 0 else bytearray()
+            raw = bytearray(base64.b64decode(value, validate=False)) if BASE64.fullmatch(value) else bytearray()
             if len(raw) >= 8:
                 at = 8 * rng.randrange(len(raw) // 8)
                 bent = _number(float(np.frombuffer(bytes(raw[at : at + 8]), "<f8")[0]), rng)

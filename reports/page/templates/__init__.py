@@ -1,1 +1,1 @@
-"""The page's template and its style sheet."""
+"""Templates, style sheets and script of the pages."""

@@ -31,7 +31,7 @@ CURVATURE_OF_TANH = 0.7699
 
 def _known(name: str) -> Activation:
     if name not in ACTIVATIONS:
-        raise UnsupportedError(f"no error bound is known of the activation {name!r}")
+        raise UnsupportedError(f"no rounding error bound is known for the activation {name!r}")
     return ACTIVATIONS[name]
 
 
@@ -87,9 +87,9 @@ def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
     """
     phi = activation(name)
     if phi.width is not None:  # the derivative falls with |z|
-        near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).endpoints())
-        low, _ = activation_slopes(name, Ball.exact(far)).endpoints()
-        _, high = activation_slopes(name, Ball.exact(near)).endpoints()
+        least, most = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).endpoints())
+        low, _ = activation_slopes(name, Ball.exact(most)).endpoints()
+        _, high = activation_slopes(name, Ball.exact(least)).endpoints()
     else:
         low, high = activation_slopes(name, Ball(centre, reach)).endpoints()
     return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
@@ -102,9 +102,9 @@ def derivative_suprema(name: str, z: Array, reach: Array) -> tuple[Array, Array,
         return (np.abs(z) + reach) * _SURE, none + 1.0, none, none
     phi = activation(name)
     width, top = float(phi.width or 0.0), phi.slope[1]
-    near = np.maximum(width * (np.abs(z) - reach), 0.0)
+    distance = np.maximum(width * (np.abs(z) - reach), 0.0)
     value = (phi.function(z + reach) if name == "sigmoid" else np.tanh(np.abs(z) + reach)) + _LOOSE
-    slope = top * (1.0 - np.tanh(near) ** 2 + _LOOSE)
+    slope = top * (1.0 - np.tanh(distance) ** 2 + _LOOSE)
     bend = top * width * _second_of_tanh(width * z, width * reach)
     return value, slope, bend, top * width * width * _third_of_tanh(width * z, width * reach)
 
@@ -117,17 +117,17 @@ def _endpoints(z: Array, reach: Array) -> tuple[Array, Array]:
 def _second_of_tanh(z: Array, reach: Array) -> Array:
     """Return ``sup 2 t (1 - t^2)``, which is largest at ``t = 3^(-1/2)``."""
     low, high = _endpoints(z, reach)
-    ends = np.maximum(low * (1.0 - low * low), high * (1.0 - high * high))
+    endpoint_maxima = np.maximum(low * (1.0 - low * low), high * (1.0 - high * high))
     top = 3.0**-0.5
-    return np.where((low < top + _LOOSE) & (high > top - _LOOSE), CURVATURE_OF_TANH, 2.0 * ends) + _LOOSE
+    return np.where((low < top + _LOOSE) & (high > top - _LOOSE), CURVATURE_OF_TANH, 2.0 * endpoint_maxima) + _LOOSE
 
 
 def _third_of_tanh(z: Array, reach: Array) -> Array:
     """Return ``sup |s (4 - 6 s)|`` with ``s = 1 - t^2``: at the ends, or 2/3 at ``s = 1/3``."""
     low, high = (1.0 - t * t for t in _endpoints(z, reach)[::-1])
-    ends = np.maximum(np.abs(low * (4.0 - 6.0 * low)), np.abs(high * (4.0 - 6.0 * high)))
+    endpoint_maxima = np.maximum(np.abs(low * (4.0 - 6.0 * low)), np.abs(high * (4.0 - 6.0 * high)))
     inside = (low < 1.0 / 3.0 + _LOOSE) & (high > 1.0 / 3.0 - _LOOSE)
-    return np.where(inside, np.maximum(ends, 2.0 / 3.0), ends) + _LOOSE
+    return np.where(inside, np.maximum(endpoint_maxima, 2.0 / 3.0), endpoint_maxima) + _LOOSE
 
 
 def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tuple[Array, Array]:
@@ -167,7 +167,7 @@ def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tupl
     elif phi.kinks:
         low, high = _pieces(phi, z, r, up)
     else:
-        raise UnsupportedError(f"the secant slopes of the activation {name!r} are not known here")
+        raise UnsupportedError(f"no secant slope bounds are known for the activation {name!r}")
     return np.clip(np.nextafter(low, -np.inf), least, most), np.clip(np.nextafter(high, np.inf), least, most)
 
 
@@ -196,7 +196,7 @@ def secants_between(name: str, first: tuple[Array, Array], second: tuple[Array, 
     """
     phi = activation(name)
     if phi.width is None:
-        raise UnsupportedError(f"quotients between two intervals are known of tanh and sigmoid, not of {name!r}")
+        raise UnsupportedError(f"difference quotients are bounded for tanh and sigmoid only, got {name!r}")
     (a, b), (c, d) = ((phi.width * low, phi.width * high) for low, high in (first, second))
     corners = [_quotient(s, t) for s in (a, b) for t in (c, d)]
     least = np.min([low for low, _ in corners], axis=0)
@@ -212,8 +212,8 @@ def _quotient(s: Array, t: Array) -> tuple[Array, Array]:
     apart = np.abs(s - t)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value, error = np.abs(np.tanh(s) - np.tanh(t)) / apart, _ERROR / apart
-    far, near = np.maximum(np.abs(s), np.abs(t)), np.where(s * t > 0, np.minimum(np.abs(s), np.abs(t)), 0.0)
-    low, high = 1.0 - np.tanh(far) ** 2 - _ERROR, 1.0 - np.tanh(near) ** 2 + _ERROR
+    largest, smallest = np.maximum(np.abs(s), np.abs(t)), np.where(s * t > 0, np.minimum(np.abs(s), np.abs(t)), 0.0)
+    low, high = 1.0 - np.tanh(largest) ** 2 - _ERROR, 1.0 - np.tanh(smallest) ** 2 + _ERROR
     known = error < 0.1
     return np.where(known, np.maximum(low, value - error), low), np.where(known, np.minimum(high, value + error), high)
 
@@ -251,23 +251,23 @@ def _pieces(phi: Activation, z: Array, down: Array, up: Array) -> tuple[Array, A
     """Bound the secants of a piecewise linear activation: quotients are extreme at ends and kinks."""
     least, most = phi.slope
     low, high = phi.slopes_near(z, 8 * EPS * (1.0 + np.abs(z)))  # at once beside z
-    ends = [(-np.minimum(down, 1e300), down > 0), (np.minimum(up, 1e300), up > 0)]
+    endpoints = [(-np.minimum(down, 1e300), down > 0), (np.minimum(up, 1e300), up > 0)]
     slack = 8 * EPS * (1.0 + np.abs(z))
-    ends += [(kink - z, (kink - z >= -down - slack) & (kink - z <= up + slack)) for kink in phi.kinks]
-    for way, there in ends:
-        there = there & (way != 0)
-        v = np.where(there, way, 1.0)
+    endpoints += [(kink - z, (kink - z >= -down - slack) & (kink - z <= up + slack)) for kink in phi.kinks]
+    for way, reachable in endpoints:
+        reachable = reachable & (way != 0)
+        v = np.where(reachable, way, 1.0)
         quotient = phi.rise(z, v) / v
         with np.errstate(over="ignore"):
             error = 16 * EPS * (1.0 + (1.0 + np.abs(z)) / np.abs(v))
-        low = np.where(there, np.minimum(low, quotient - error), low)
-        high = np.where(there, np.maximum(high, quotient + error), high)
+        low = np.where(reachable, np.minimum(low, quotient - error), low)
+        high = np.where(reachable, np.maximum(high, quotient + error), high)
     endless = np.isinf(down) | np.isinf(up)
-    still = phi.to_kink(z) > np.maximum(down, up)  # on one piece, quotients are its slope, without rounding
-    own = phi.slopes_near(z, np.zeros_like(z))
+    one_piece = phi.to_kink(z) > np.maximum(down, up)  # on one piece, quotients are its slope, without rounding
+    slope = phi.slopes_near(z, np.zeros_like(z))
     return (
-        np.where(endless, least, np.where(still, own[0], low)),
-        np.where(endless, most, np.where(still, own[1], high)),
+        np.where(endless, least, np.where(one_piece, slope[0], low)),
+        np.where(endless, most, np.where(one_piece, slope[1], high)),
     )
 
 

@@ -139,15 +139,15 @@ class Lines:
         _, b, touch = self._endpoints(up)
         points = np.clip(points, touch, np.maximum(b, touch))
         z = np.where(up, points, -points)
-        own = np.clip(self.phi.derivative(z), *self.phi.slope)
+        tangent = np.clip(self.phi.derivative(z), *self.phi.slope)
         if self.touch is not None:
-            slope = np.where(touch >= b, self.chord, own)
+            slope = np.where(touch >= b, self.chord, tangent)
             return slope, line_offset(self.phi, slope, self.low, self.high, up)
-        chord, own = np.broadcast_arrays(self.chord, own)
-        first, second = (line_offset(self.phi, slope, self.low, self.high, up) for slope in (chord, own))
+        chord, tangent = np.broadcast_arrays(self.chord, tangent)
+        first, second = (line_offset(self.phi, slope, self.low, self.high, up) for slope in (chord, tangent))
         side = np.where(up, 1.0, -1.0)
-        nearer = side * (chord * z + first) <= side * (own * z + second)
-        return np.where(nearer, chord, own), np.where(nearer, first, second)
+        nearer = side * (chord * z + first) <= side * (tangent * z + second)
+        return np.where(nearer, chord, tangent), np.where(nearer, first, second)
 
 
 def _tangent_point(a: Array) -> Array:

@@ -63,13 +63,13 @@ class Activation:
         low, high = (np.full(np.shape(z), value) for value in (np.inf, -np.inf))
         edges = (-np.inf, *self.kinks, np.inf)
         for piece, left, right in zip(self.pieces, edges, edges[1:]):
-            there = np.ones(np.shape(z), dtype=bool)
+            reachable = np.ones(np.shape(z), dtype=bool)
             for kink, side in ((left, -1.0), (right, 1.0)):
                 if np.isfinite(kink):
                     away = side * (z - kink)
-                    there &= ~((away if kink == 0.0 else away * (1.0 - 2.0**-50)) > reach)
-            low = np.where(there, np.minimum(low, piece), low)
-            high = np.where(there, np.maximum(high, piece), high)
+                    reachable &= ~((away if kink == 0.0 else away * (1.0 - 2.0**-50)) > reach)
+            low = np.where(reachable, np.minimum(low, piece), low)
+            high = np.where(reachable, np.maximum(high, piece), high)
         return low, high
 
     def rise(self, z: Array, v: Array) -> Array:

@@ -30,8 +30,8 @@ LARGEST = 1e60
 
 
 FLUSHED = (
-    "this thread takes numbers below 2.2e-308 for zero, so that neither what is stored nor what is rounded is what it "
-    "should be: call torch.set_flush_denormal(False) (or leave out the library that was built with -ffast-math)"
+    "this thread rounds numbers below 2.2e-308 to zero, so rounding errors cannot be bounded: call "
+    "torch.set_flush_denormal(False), or do not load the library that was built with -ffast-math"
 )
 
 
@@ -157,8 +157,8 @@ def prove_positive_definite(
     if not (np.diagonal(work) > 0).all():
         return Definiteness(False, shift, "the rounding-error bound exceeds a diagonal entry")
     if _cholesky_succeeds(work):
-        return Definiteness(True, shift, "shifted Cholesky factorisation succeeds")
-    return Definiteness(False, shift, "the shifted Cholesky factorisation breaks down")
+        return Definiteness(True, shift, "the shifted Cholesky factorization succeeds")
+    return Definiteness(False, shift, "the shifted Cholesky factorization breaks down")
 
 
 def spectral_bounds(matrix: Array, low: float, high: float) -> Definiteness:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError
-from stability.kernel.checks import as_choice
+from stability.kernel.checks import as_choice, refuse_rounded
 
 
 def check_integrator(method: Any) -> None:
@@ -29,8 +29,9 @@ def as_step(dt: Any, expected: str = "a positive number") -> float:
     """
     try:
         step = float(dt)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(f"dt must be {expected}, got {dt!r}") from error
+    refuse_rounded("dt", np.reshape(dt, 1), np.array([step]))
     if not (np.isfinite(step) and step > 0):
         raise ConfigurationError(f"dt must be {expected}, got {step}")
     return step

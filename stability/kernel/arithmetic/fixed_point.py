@@ -90,8 +90,8 @@ def integer_root(square: int) -> int:
         >>> integer_root(9), integer_root(10)
         (3, 4)
     """
-    found = isqrt(square)
-    return found + (found * found < square)
+    root = isqrt(square)
+    return root + (root * root < square)
 
 
 def rounded_ratio(a: int, b: int) -> float:

@@ -44,7 +44,7 @@ class Interval:
 
     def __post_init__(self) -> None:
         if self.low.shape != self.high.shape:
-            raise DimensionError("the ends of an interval", self.low.shape, self.high.shape)
+            raise DimensionError("the upper bounds of an interval", self.low.shape, self.high.shape)
         if not (self.low <= self.high).all():
             raise ConfigurationError("an interval needs low <= high, without NaN")
 

@@ -17,7 +17,7 @@ from stability.kernel.arithmetic.eigenpairs import approximate_solution, inverse
 from stability.kernel.arithmetic.floating_point import EPS
 
 Array = np.ndarray
-MOVED = 1e-3  # Newton's method may move the given points this far, relative to one plus their size
+MOVED = 1e-3  # largest distance from the given points to the solution, relative to one plus their size
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +36,17 @@ class _Shooting:
         self.name, self.discrete, self.period = driven.activation, system.is_discrete, period
         self.n, self.m = system.states, system.channels
         self.A, self.B, self.C, self.D = system_balls(system)
-        self.top = [Ball.exact(driven.F) @ u for u in inputs]
-        self.free = [Ball.exact(driven.E) @ u + driven.b for u in inputs]
+        self.state_inputs = [Ball.exact(driven.F) @ u for u in inputs]
+        self.channel_inputs = [Ball.exact(driven.E) @ u + driven.b for u in inputs]
 
     def residual(self, x: Array, z: Array) -> Ball:
         w = activation_values(self.name, Ball.exact(z))
         rows, channels = [], []
         for i in range(self.period):
-            u = i % len(self.top)
-            row = self.A @ x[i] + self.B @ w[i] + self.top[u]
+            u = i % len(self.state_inputs)
+            row = self.A @ x[i] + self.B @ w[i] + self.state_inputs[u]
             rows.append(row - x[(i + 1) % self.period] if self.discrete else row)
-            channels.append(self.C @ x[i] + self.D @ w[i] + self.free[u] - z[i])
+            channels.append(self.C @ x[i] + self.D @ w[i] + self.channel_inputs[u] - z[i])
         parts = rows + channels
         return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
 
@@ -62,11 +62,11 @@ class _Shooting:
 
         moved = self.A - np.eye(n) if self.discrete and k == 1 else self.A
         for i in range(k):
-            turn, below = slopes[i][None, :], k * n + i * m
+            turn, offset = slopes[i][None, :], k * n + i * m
             put(i * n, i * n, moved)
-            put(i * n, below, self.B * turn)
-            put(below, i * n, self.C)
-            put(below, below, self.D * turn - np.eye(m))
+            put(i * n, offset, self.B * turn)
+            put(offset, i * n, self.C)
+            put(offset, offset, self.D * turn - np.eye(m))
             if k > 1:
                 put(i * n, ((i + 1) % k) * n, Ball.exact(-np.eye(n)))
         return Ball(mid, rad)
@@ -109,7 +109,7 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
             return None
         x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
     if not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
-        return None  # Newton's method went elsewhere: nothing is said about the given points
+        return None  # Newton's method found a solution elsewhere, which says nothing about the given points
     value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
     radius = proved_radius(value, slope, lambda r: equations.derivative(Ball(z, np.full(z.shape, r))))
     if radius is None:
@@ -123,13 +123,13 @@ def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> fl
     Args:
         value: ``G`` at the point.
         slope: its derivative there.
-        over: ``r`` to its derivative over the box of radius ``r``.
+        over: function of ``r`` that encloses the derivative over the box of radius ``r``.
     """
     inverse = inverse_or_none(slope.mid)
     if inverse is None:
         return None
-    left, eye = Ball.exact(inverse), np.eye(len(inverse))
-    return invariant_radius(row_sum_norm(left @ value), lambda radius: row_sum_norm(eye - left @ over(radius)))
+    factor, eye = Ball.exact(inverse), np.eye(len(inverse))
+    return invariant_radius(row_sum_norm(factor @ value), lambda radius: row_sum_norm(eye - factor @ over(radius)))
 
 
 def invariant_radius(move: float, spread: Callable[[float], float]) -> float | None:
@@ -137,10 +137,10 @@ def invariant_radius(move: float, spread: Callable[[float], float]) -> float | N
 
     Args:
         move: ``|R G|``, rounded up.
-        spread: ``r`` to ``|I - R J|`` over the box of radius ``r``, rounded up.
+        spread: function of ``r`` that bounds ``|I - R J|`` over the box of radius ``r`` above.
 
     Returns:
-        The radius, or ``None`` where no trial was kept. Not being strict below, an infinite one is none.
+        The radius, or ``None`` if every trial fails. An infinite radius fails, since the comparison is strict.
     """
     for factor in (1.5, 4.0, 64.0):
         radius = factor * move + 1e-290
@@ -164,6 +164,6 @@ def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Orbit | Non
 
 
 def distance(first: Ball, second: Ball) -> float:
-    """Bound the largest difference of an entry over all points of two boxes below; not positive if they meet."""
+    """Return a lower bound of the maximum norm of the difference of two boxes; not positive if they intersect."""
     apart = first - second
     return float(np.nextafter((np.abs(apart.mid) - apart.rad).max(), -np.inf))

@@ -48,7 +48,7 @@ class Claim:
 
     Attributes:
         name: ``contraction``, ``equilibrium``, ``bounded``, ``regional``, ``gain``.
-        statement: the claim in one sentence, quantifiers included.
+        statement: the claim as a theorem, quantifiers included.
         verdict: the answer.
         proof: its proof; ``None`` for an inconclusive claim.
         value: the number of the claim (rate, radius, gain), or ``None``.

@@ -89,8 +89,8 @@ class Size:
 def sizes(subject: Any) -> dict[str, int]:
     """Return the subject's numbers of states, channels and inputs, as far as they exist."""
     system = getattr(subject, "system", None)
-    found = {"n": subject.states, "m": getattr(system, "channels", None), "p": getattr(subject, "inputs", None)}
-    return {axis: size for axis, size in found.items() if size is not None}
+    numbers = {"n": subject.states, "m": getattr(system, "channels", None), "p": getattr(subject, "inputs", None)}
+    return {axis: size for axis, size in numbers.items() if size is not None}
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,15 @@ def require(holds: Any, otherwise: str) -> None:
         raise Refused(otherwise)
 
 
-def required(found: Value | str | None, otherwise: str = "") -> Value:
+def required(value: Value | str | None, otherwise: str = "") -> Value:
     """Return the result of a step of a check, which must not be ``None``.
 
     Raises:
         Refused: no proof, with the reason if there is one.
     """
-    if found is None or isinstance(found, str):
-        raise Refused(found or otherwise)
-    return found
+    if value is None or isinstance(value, str):
+        raise Refused(value or otherwise)
+    return value
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)

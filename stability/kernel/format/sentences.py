@@ -7,6 +7,7 @@ the direction that keeps the sentence true: an upper bound up, a lower bound dow
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -60,9 +61,11 @@ def _rounded(value: Any, direction: str, near: float | None) -> str:
     return f"{rounded.normalize():e}".replace("e+", "e")
 
 
-def decay_factor(rate: Any, discrete: bool) -> str:
-    """Format ``rho^k`` or ``exp(-lambda t)``, rounded towards slower decay."""
-    return f"{at_most(rate, near=1.0)}^k" if discrete else f"exp(-{at_least(rate)} t)"
+def decay_factor(rate: Any, discrete: bool, start: str = "0") -> str:
+    """Format ``rho^k`` or ``exp(-lambda t)``, rounded towards slower decay and counted from a start."""
+    time = "k" if discrete else "t"
+    elapsed = time if start == "0" else f"({time} - {start})"
+    return f"{at_most(rate, near=1.0)}^{elapsed}" if discrete else f"exp(-{at_least(rate)} {elapsed})"
 
 
 def exact_text(value: Any) -> str:
@@ -85,7 +88,7 @@ def slopes_phrase(system: Any) -> str:
     """Describe the slopes that a claim about a bare system admits, exactly, per channel if they differ."""
     ends = sorted(set(zip(system.alpha.tolist(), system.beta.tolist())))
     if len(ends) == 1:
-        return f"every activation of slopes in {interval_phrase(*ends[0])}"
+        return f"every activation with slopes in {interval_phrase(*ends[0])}"
     kinds = ", ".join(interval_phrase(*e) for e in ends[:4]) + (", ..." if len(ends) > 4 else "")
     return (
         "every activation whose slope in channel i lies in [alpha_i, beta_i] of the file "
@@ -93,52 +96,71 @@ def slopes_phrase(system: Any) -> str:
     )
 
 
-def inputs_phrase(subject: Any) -> str:
-    """Describe the inputs of a claim: every one, or those in the subject's box, with its numbers."""
-    low, high = getattr(subject, "input_low", None), getattr(subject, "input_high", None)
+def inputs_phrase(subject: Any, noun: str = "", box: tuple[Any, Any] | None = None) -> str:
+    """Describe the inputs of a claim: any, or those in a box, with its numbers.
+
+    Args:
+        subject: the subject; its box of inputs, or that of its lowest layer, counts unless there is another one.
+        noun: words for the inputs; default: every input sequence or signal.
+        box: ``low`` and ``high`` of the proof.
+
+    Returns:
+        The noun with the range of the entries.
+    """
+    noun = noun or f"every input {'sequence' if subject.is_discrete else 'signal'}"
+    layer = (getattr(subject, "layers", ()) or (subject,))[0]
+    low, high = box or (getattr(layer, "input_low", None), getattr(layer, "input_high", None))
     if low is None or high is None:
-        return "every input"
+        return noun
     if len(set(low.tolist())) <= 1 and len(set(high.tolist())) <= 1 and len(low):
-        return f"every input with entries in {interval_phrase(low[0], high[0])}"
+        return f"{noun} with entries in {interval_phrase(low[0], high[0])}"
     size = interval_phrase(min(low, default=0.0), max(high, default=0.0))
-    return f"every input with entry j in [low_j, high_j] of its box (all within {size})"
+    return f"{noun} with entry j in [low_j, high_j] of {'the proof' if box else 'its box'} (all within {size})"
 
 
 def phrase_of(subject: Any) -> str:
-    """Describe the subject of a claim without quantifiers: stored numbers in exact arithmetic."""
-    return getattr(subject, "phrase", f"this {type(subject).__name__}")
+    """Describe the subject of a claim without quantifiers or article: stored numbers in exact arithmetic."""
+    return getattr(subject, "phrase", type(subject).__name__)
 
 
-def describe(subject: Any) -> str:
-    """Describe the subject as the beginning of a sentence."""
+def for_every(subject: Any, inputs: str = "") -> str:
+    """Begin a theorem with its quantifiers: the activations of a bare Lur'e system, and the inputs."""
+    bare = getattr(subject, "system", None) is subject and subject.channels
+    return f"For {f'{slopes_phrase(subject)} and ' if bare else ''}{inputs or inputs_phrase(subject)}"
+
+
+def theorem(subject: Any, *sentences: str) -> str:
+    """State a theorem: the subject, the sentences, and the limits of a claim about inputs in a box."""
     phrase = phrase_of(subject)
-    return phrase[0].upper() + phrase[1:]
+    text = " ".join((f"{phrase[:1].upper()}{phrase[1:]}.", *sentences))
+    return f"{text} Other inputs are not covered." if " with entr" in text else text  # see inputs_phrase
 
 
-def full_phrase(subject: Any) -> str:
-    """Describe the subject of a claim with every admitted activation."""
-    if getattr(subject, "system", None) is subject and subject.channels:  # a bare Lur'e system
-        return f"{phrase_of(subject)} with {slopes_phrase(subject)}"
-    return phrase_of(subject)
+NOT_CONTRACTING = "It is not contracting."
 
 
-def subject_phrase(subject: Any) -> str:
-    """Describe the subject of a claim with quantifiers."""
-    first = subject.layers[0] if getattr(subject, "layers", ()) else subject
-    return f"{full_phrase(subject)} under {inputs_phrase(first)}"
-
-
-def undecided(subject: Any) -> str:
+def undecided(subject: Any, inputs: str = "") -> str:
     """Return the only sentence of an open claim of contraction."""
-    return f"Whether trajectories of {subject_phrase(subject)} approach each other exponentially is open."
+    quantifiers = for_every(subject, inputs)
+    return theorem(subject, f"Contraction f{quantifiers[1:]} is neither proved nor refuted.")
 
 
 def undecided_in_box(subject: Any) -> str:
     """Return the only sentence of an open claim of contraction under inputs in a box."""
-    return (
-        f"Whether trajectories of {full_phrase(subject)} approach each other exponentially under the inputs in the "
-        "range asked about is open."
-    )
+    return undecided(subject, "every input in the requested range")
+
+
+def unbounded_is_open(subject: Any) -> str:
+    """Return the only sentence of an open claim of a state bound of a gated linear layer."""
+    return theorem(subject, f"Boundedness of its states for {subject.input_set.phrase} is neither proved nor refuted.")
+
+
+OPEN: dict[str, Callable[[Any], str]] = {
+    "contraction": undecided,
+    "driven_contraction": undecided_in_box,
+    "state_bound": unbounded_is_open,
+}
+"""Sentences of open claims by their names, which are those of the main claims of a certificate."""
 
 
 def decays(rate: float, discrete: bool) -> bool:
@@ -146,16 +168,99 @@ def decays(rate: float, discrete: bool) -> bool:
     return 0.0 < rate < 1.0 if discrete else 0.0 < rate < math.inf
 
 
+def decay_bound(overshoot: float, rate: float, discrete: bool, start: str = "0", norm: str = "2") -> str:
+    """State that any two trajectories ``x``, ``y`` approach each other exponentially from a step or time on."""
+    time = "k" if discrete else "t"
+    now, first = (f"|x({at}) - y({at})|_{norm}" for at in (time, start))
+    return f"{now} <= {at_most(overshoot)} * {decay_factor(rate, discrete, start)} {first} for all {time} >= {start}"
+
+
 def contraction(subject: Any, rate: float, overshoot: float) -> str:
-    """State exponential incremental stability in one sentence."""
-    discrete = subject.is_discrete
-    decay = f"{decay_factor(rate, discrete)} |d(0)| {'after k steps' if discrete else 'at time t'}"
-    return (
-        f"For {subject_phrase(subject)}: the difference d of any two trajectories satisfies "
-        f"|d| <= {at_most(overshoot)} * {decay}."
+    """State exponential incremental stability."""
+    bound = decay_bound(overshoot, rate, subject.is_discrete)
+    return theorem(subject, f"{for_every(subject)}, any two trajectories x, y satisfy {bound}.")
+
+
+def nonexpansion(subject: Any, factor: float) -> str:
+    """State that no step increases the distance of two trajectories by more than a factor close to one."""
+    shown = "" if factor == 1.0 else f"{at_most(factor, near=1.0)} "
+    bound = f"|x(k + 1) - y(k + 1)|_2 <= {shown}|x(k) - y(k)|_2 for all k >= 0"
+    near = ["This factor is within 1e-6 of one."] if shown else []
+    return theorem(subject, f"{for_every(subject)}, any two trajectories x, y satisfy {bound}.", *near)
+
+
+def one_equilibrium(subject: Any, start: str = "", box: tuple[Any, Any] | None = None) -> str:
+    """State that every constant input, or every one in a box, has one equilibrium, which attracts trajectories."""
+    layers = " of all layers" if getattr(subject, "layers", ()) else ""
+    return theorem(
+        subject,
+        f"{for_every(subject, inputs_phrase(subject, 'every constant input', box))}, there is exactly one equilibrium"
+        f"{layers}.",
+        f"Every trajectory{start} converges to it under that input.",
     )
 
 
-def unbounded_is_open(subject: Any) -> str:
-    """Return the only sentence of an open claim of a state bound of a gated linear layer."""
-    return f"Whether the states of {phrase_of(subject)} are bounded for {subject.input_set.phrase} is undecided."
+def stays_in_box(
+    subject: Any, box: tuple[Any, Any], names: tuple[str, str], diagonal: float, *more: str, start: str = ""
+) -> str:
+    """State that every trajectory is in a box of states from step ``K`` or time ``T`` on."""
+    (low, high), (at, first) = names, ("k", "K") if subject.is_discrete else ("t", "T")
+    layers = ["The vector x holds the states of all layers."] if getattr(subject, "layers", ()) else []
+    return theorem(
+        subject,
+        f"{for_every(subject, inputs_phrase(subject, box=box))}, every trajectory x{start} satisfies {low}_i <= "
+        f"x_i({at}) <= {high}_i for all {at} >= {first}.",
+        f"This box of the proof has diagonal at most {at_most(diagonal)}.",
+        *layers,
+        *more,
+    )
+
+
+def contracts_in_box(subject: Any, box: tuple[Any, Any], overshoot: float, rate: float, *entry: str) -> str:
+    """State contraction under inputs in a box, from step ``K`` or time ``T`` on."""
+    discrete = subject.is_discrete
+    bound = decay_bound(overshoot, rate, discrete, "K" if discrete else "T")
+    inputs = inputs_phrase(subject, box=box)
+    return theorem(subject, f"{for_every(subject, inputs)}, any two trajectories x, y satisfy {bound}.", *entry)
+
+
+def entry_time(start: str, least: str, duration: str, size: tuple[str, str], room: float) -> str:
+    """State the step or time from which a claim holds, by the size ``V`` of the initial states and its data."""
+    return (
+        f"Here {start} = N + {least} with N = {duration}, or N = 0 if V <= {exact_text(1.0 + room)}. "
+        f"V is the largest {size[0]} over the initial states s, with {size[1]} of the proof."
+    )
+
+
+def orbits_apart(subject: Any, inputs: str, shift: int, first: int, second: int | None) -> str:
+    """State that two orbits of these periods, or one and itself ``shift`` steps later, stay apart."""
+    if second is None:
+        found, apart = (
+            f"is an orbit of period {first}",
+            f"Two trajectories on it, {shift} step{'s' * (shift > 1)} apart,",
+        )
+    elif max(first, second) == 1:
+        found, apart = "are two different equilibria", "Two trajectories that start there"
+    else:
+        found, apart = f"are two orbits of periods {first} and {second}", "Trajectories from their first points"
+    return theorem(
+        subject, NOT_CONTRACTING, f"Under {inputs} there {found}.", f"{apart} do not converge to each other."
+    )
+
+
+def gain_bound(subject: Any, gain: float, measure: str, horizon: float | None, output: str, start: str = "") -> str:
+    """State an incremental gain from inputs to an output, described by a sentence, over a horizon."""
+    discrete = subject.is_discrete
+    kind, unit, l2 = ("sequences", "steps", "l2") if discrete else ("signals", "units of time", "L2")
+    unbounded = "any number of steps" if discrete else "any length of time"
+    span = f"{at_least(horizon) if isinstance(horizon, float) else horizon} {unit}"
+    if measure == "final":
+        norm, over = "2", f"at the end of {unbounded if horizon is None else span}"
+    else:
+        norm, over = l2, f"over {f'{kind} of any length' if horizon is None else span}"
+    return theorem(
+        subject,
+        f"{for_every(subject, inputs_phrase(subject, f'any two input {kind} u, v'))} and any common initial state"
+        f"{start}, the outputs y, z satisfy |y - z|_{norm} <= {at_most(gain)} |u - v|_{l2} {over}.",
+        output,
+    )

@@ -17,6 +17,7 @@ import numpy as np
 from stability.kernel.arithmetic.definiteness import FLUSHED, flushes_small_numbers
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import FIELDS, Datum, ProofData, Refused, require, required, sizes
+from stability.kernel.format.sentences import OPEN
 from stability.kernel.format.theorem_files import KINDS
 
 Outcome = tuple[bool, str]
@@ -227,21 +228,20 @@ def reason_of(outcome: Outcome) -> str:
 
 
 def worded(subject: Any, claim: Claim) -> Claim:
-    """Put a claim under the only sentence that its proof may carry.
+    """Put a claim under the only sentence that its proof, or an open claim of its name, may carry.
 
     Args:
         subject: the certified system.
-        claim: the claim, with a proof of a kind that has a rule; whether it is valid is the rule's to say.
+        claim: the claim, open or with a proof of a kind that has a rule; whether it is valid is the rule's to say.
 
     Returns:
         The same claim, its statement replaced.
 
     Raises:
-        ValueError: it has no proof.
-        KeyError: no rule knows the proof's kind.
+        KeyError: no rule knows the proof's kind, or no open claim has this name.
         AttributeError: a datum that the sentence names is missing.
     """
     if claim.proof is None:
-        raise ValueError(f"no sentence for a claim of {claim.name} without a proof")
+        return replace(claim, statement=OPEN[claim.name](subject))
     proof = RULES[claim.proof.kind].data.of(claim.proof.data)
     return replace(claim, statement=proof.sentence(subject, claim))

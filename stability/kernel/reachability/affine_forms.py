@@ -124,14 +124,14 @@ class AffineArithmetic:
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
             raise UnboundedError
-        here = [(k, k - self.made) for k in self.cuts if 0 <= k - self.made < len(c)]
-        for number, row in here:
+        active_cuts = [(k, k - self.made) for k in self.cuts if 0 <= k - self.made < len(c)]
+        for number, row in active_cuts:
             bottom, top = self.cuts[number]
             self.empty = self.empty or bool(lower[row] > top or upper[row] < bottom)
             lower[row], upper[row] = max(lower[row], bottom), min(upper[row], top)
         out = Form(c, L, err, lower, np.maximum(upper, lower), self.made + np.arange(len(c)))
         self.made += len(c)
-        self.met.update({number: out.rows(np.array([row])) for number, row in here})
+        self.met.update({number: out.rows(np.array([row])) for number, row in active_cuts})
         return out
 
     def reach(self, L: Array) -> Array:
@@ -199,20 +199,20 @@ class AffineArithmetic:
         a, b, width = term.a, term.b, len(self.radius)
         if a is None:
             return term
-        middle, far, rows, loose = [], [], [], []
+        middle, radii, rows, slacks = [], [], [], []
         for y in (a, b):
             wide = np.maximum(0.5 * y.high - 0.5 * y.low, 1e-290)
             middle.append((y.c - (0.5 * y.low + 0.5 * y.high)) / wide)
             rows.append(np.zeros((len(y.c), width)))
             rows[-1][:, : y.L.shape[1]] = y.L / wide[:, None]
-            loose.append((y.err + error_of_sum(8) * (np.abs(y.c) + np.abs(y.low) + np.abs(y.high)) + TINY) / wide)
-            far.append(self.reach(rows[-1]))
-        slack = (loose[0] + loose[1] + error_of_sum(width) * (far[0] + far[1])) * UP
-        ends = []
+            slacks.append((y.err + error_of_sum(8) * (np.abs(y.c) + np.abs(y.low) + np.abs(y.high)) + TINY) / wide)
+            radii.append(self.reach(rows[-1]))
+        slack = (slacks[0] + slacks[1] + error_of_sum(width) * (radii[0] + radii[1])) * UP
+        endpoints = []
         for sign in (1.0, -1.0):
             centre, reach = middle[0] + sign * middle[1], self.reach(rows[0] + sign * rows[1]) + slack
-            ends.append((centre - reach, centre + reach))
-        return replace(term, corners=Corners(*ends[0], *ends[1]))
+            endpoints.append((centre - reach, centre + reach))
+        return replace(term, corners=Corners(*endpoints[0], *endpoints[1]))
 
     def units(self, *terms: Term, within: Interval | None = None) -> Form:
         """Return the sum of units with range ``within``: their planes, and a new symbol for the remainder."""
@@ -221,7 +221,8 @@ class AffineArithmetic:
         if all(term.unit == Unit("identity") for term in terms) and len(terms) == 1:
             return terms[0].b
         c, L = np.zeros(m), np.zeros((m, n + m))
-        ends, rests, loose, size = [np.zeros(m), np.zeros(m)], [np.zeros(m), np.zeros(m)], np.zeros(m), np.zeros(m)
+        endpoints, rests = [np.zeros(m), np.zeros(m)], [np.zeros(m), np.zeros(m)]
+        slacks, size = np.zeros(m), np.zeros(m)
         one = np.ones(m)
         for term in terms:
             alpha, beta = chords(term.unit, term.box)
@@ -233,42 +234,42 @@ class AffineArithmetic:
                 plane = Parabola.plane(sign * alpha, sign * beta)
                 sure = -whole.high if k else whole.low
                 rests[k] = rests[k] + np.maximum(lower_bound(term.unit, sign, plane, box), sure - across * UP)
-                ends[k] = ends[k] + sure  # the arguments' intervals know nothing of each other: nothing is lost
+                endpoints[k] = endpoints[k] + sure  # no correlation between the arguments' intervals: nothing is lost
             for slope, y in ((alpha, term.a), (beta, term.b)):
                 if y is None:
                     continue
                 c = c + slope * y.c
                 L[:, : y.L.shape[1]] += slope[:, None] * y.L
-                loose = loose + np.abs(slope) * y.err
+                slacks = slacks + np.abs(slope) * y.err
                 size = size + np.abs(slope) * (np.abs(y.c) + self.reach(y.L))
         low, high = rests[0], -rests[1]  # of the units less their planes
         middle = 0.5 * low + 0.5 * high
         radius = (
-            np.maximum(high - middle, middle - low) + loose + error_of_sum(16 * len(terms)) * (size + np.abs(middle))
+            np.maximum(high - middle, middle - low) + slacks + error_of_sum(16 * len(terms)) * (size + np.abs(middle))
         )
         c = c + middle
         group = Group(terms, c, L[:, :n].copy(), n, n + m)
         L[np.arange(m), n + np.arange(m)] = 1.0
         self.radius = np.concatenate([self.radius, radius * UP + TINY])
         self.groups.append(group)
-        slack = 4 * EPS * len(terms) * (np.abs(ends[0]) + np.abs(ends[1]))
-        lowest, highest = ends[0] - slack, -ends[1] + slack
+        slack = 4 * EPS * len(terms) * (np.abs(endpoints[0]) + np.abs(endpoints[1]))
+        lowest, highest = endpoints[0] - slack, -endpoints[1] + slack
         if within is not None:
             lowest, highest = np.maximum(lowest, within.low), np.minimum(highest, within.high)
         return self.form(c, L, np.zeros(m), lowest, highest)
 
     def merge(self, y: Form) -> Form:
         """Return ``y``, all values in use, in the symbols of the inputs and one new symbol per value for all others."""
-        kept = np.concatenate([first + np.arange(len(moves)) for _, moves, first in self.inputs])
-        gone, m = np.ones(self.symbols, dtype=bool), len(y.c)
-        gone[kept] = False
-        own = kept[kept < y.L.shape[1]]
-        L = np.zeros((m, len(kept) + m))
-        L[:, : len(own)] = y.L[:, own]
-        L[np.arange(m), len(kept) + np.arange(m)] = 1.0
-        radius = self.reach(y.L * gone[: y.L.shape[1]])
+        input_symbols = np.concatenate([first + np.arange(len(moves)) for _, moves, first in self.inputs])
+        removed, m = np.ones(self.symbols, dtype=bool), len(y.c)
+        removed[input_symbols] = False
+        own_inputs = input_symbols[input_symbols < y.L.shape[1]]
+        L = np.zeros((m, len(input_symbols) + m))
+        L[:, : len(own_inputs)] = y.L[:, own_inputs]
+        L[np.arange(m), len(input_symbols) + np.arange(m)] = 1.0
+        radius = self.reach(y.L * removed[: y.L.shape[1]])
         firsts = np.cumsum([0] + [len(moves) for _, moves, _ in self.inputs])
         self.inputs = [(c, moves, int(first)) for (c, moves, _), first in zip(self.inputs, firsts)]
-        self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], radius]), [], True
+        self.radius, self.groups, self.merged = np.concatenate([self.radius[input_symbols], radius]), [], True
         self.met = {}
         return Form(y.c, L, y.err, y.low, y.high)

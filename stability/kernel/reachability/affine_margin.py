@@ -67,8 +67,8 @@ class Margin:
         return worst.sum(axis=1) - self._missed(first, last, places)
 
     def _missed(self, first: Array, last: Array, places: int) -> Array:
-        far = np.maximum(np.abs(first), np.abs(last)).sum(axis=1)
-        return (self.wrong[:, 0] * far >> places) + 1
+        reach = np.maximum(np.abs(first), np.abs(last)).sum(axis=1)
+        return (self.wrong[:, 0] * reach >> places) + 1
 
     def left(self, radius: float | None, box: tuple[Array, Array] | None, free: Array, each: bool) -> int:
         """Bound the margin below.
@@ -86,13 +86,13 @@ class Margin:
         if box is None:
             return self.value - (self.dual(free, each) * length >> places) - 1
         g, low, high = (by_group(part, each) for part in (self.floats(), *box))
-        found, _ = priced(g, low, high, radius)
+        prices, _ = priced(g, low, high, radius)
         scale = self.scale
-        told = np.array([int(price * 2.0**_PLACES) * scale >> _PLACES for price in found], object)
-        lost = sum((price * length * length >> 2 * places) + 1 for price in told if price)
-        price = told if each else np.repeat(told, len(free))
-        there = (price > 0).astype(bool)
-        out = np.where(there, self.priced(*box, np.where(there, price, 1)), self.boxed(*box))
+        rounded_prices = np.array([int(price * 2.0**_PLACES) * scale >> _PLACES for price in prices], object)
+        lost = sum((price * length * length >> 2 * places) + 1 for price in rounded_prices if price)
+        price = rounded_prices if each else np.repeat(rounded_prices, len(free))
+        positive = (price > 0).astype(bool)
+        out = np.where(positive, self.priced(*box, np.where(positive, price, 1)), self.boxed(*box))
         return self.value + int(out.sum()) - lost
 
 

@@ -37,10 +37,10 @@ def why_not_applicable(subject: Classifier) -> str | None:
     """Return the reason why the theorem does not cover a network, or ``None``."""
     for layer in subject.layers:
         if not isinstance(layer, DrivenSystem) or (layer.activation != "identity" and layer.system.channels):
-            return "a proof by linear margins is about networks without activations"
+            return "a proof by linear margins needs a network without activations"
         A, B, C, D = system_balls(layer.system)
         if any(part.rad.any() for part in (A, B, C)) or D.mid.any() or D.rad.any():
-            return "a proof by linear margins is about matrices that are stored, with no channel that reads another"
+            return "a proof by linear margins needs stored matrices and D = 0"
     return None
 
 
@@ -82,28 +82,28 @@ def _layers(subject: Classifier) -> list[Layer]:
     return out
 
 
-def work(made: list[Layer], classes: int, steps: int, bits: int) -> float:
+def work(layers: list[Layer], classes: int, steps: int, bits: int) -> float:
     """Return the cost of a kernel, in products of short integers."""
-    each = sum(part.cost for own in made for part in own) + _ROW
-    return steps * (each * classes * (1.0 + bits / 1024.0) + _STEP * len(made))
+    each = sum(part.cost for matrices in layers for part in matrices) + _ROW
+    return steps * (each * classes * (1.0 + bits / 1024.0) + _STEP * len(layers))
 
 
-def growth(made: list[Layer], steps: int) -> float:
+def growth(layers: list[Layer], steps: int) -> float:
     """Estimate the binary logarithm of the amplification of a rounding over all steps."""
-    sizes = [[rounded_ratio(part.size, 1 << part.places) for part in own] for own in made]
+    sizes = [[rounded_ratio(part.size, 1 << part.places) for part in matrices] for matrices in layers]
     most = max(A + B * C for A, B, C, *_ in sizes)
     between = sum(log2(max(B * E + F, 1.0)) for _, B, _, E, F, _ in sizes)
-    return steps * log2(max(most, 1.0)) + between + (len(made) + 3.0) * log2(steps + 1.0)
+    return steps * log2(max(most, 1.0)) + between + (len(layers) + 3.0) * log2(steps + 1.0)
 
 
 def seconds(subject: Classifier, steps: int) -> float:
     """Estimate the time of ``kernel`` on a slow core in seconds."""
-    made = _layers(subject)
-    return work(made, subject.classes, steps, _binary_places(made, steps)) / _PACE
+    layers = _layers(subject)
+    return work(layers, subject.classes, steps, _binary_places(layers, steps)) / _PACE
 
 
-def _binary_places(made: list[Layer], steps: int) -> int:
-    return SPARE + int(min(growth(made, steps), LONGEST))
+def _binary_places(layers: list[Layer], steps: int) -> int:
+    return SPARE + int(min(growth(layers, steps), LONGEST))
 
 
 @lru_cache(maxsize=4)
@@ -121,9 +121,9 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
         >>> (found.rows[:, :, 0] / (1 << found.bits)).tolist()
         [[0.5, 1.0], [-0.5, -1.0]]
     """
-    made, mean = _layers(subject), subject.reduction == "mean"
-    bits = _binary_places(made, steps)
-    if bits > LONGEST or not work(made, subject.classes, steps, bits) <= WORK:
+    layers, mean = _layers(subject), subject.reduction == "mean"
+    bits = _binary_places(layers, steps)
+    if bits > LONGEST or not work(layers, subject.classes, steps, bits) <= WORK:
         return None
     if subject.classes * subject.inputs * steps * (64.0 + bits / 8.0) > MEMORY:
         return None
@@ -133,8 +133,8 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
     for t in range(steps - 1, -1, -1):
         if mean or t == steps - 1:
             worth[-1] = worth[-1] + head
-        for k in range(len(made) - 1, -1, -1):
-            A, B, C, E, F, b = made[k]
+        for k in range(len(layers) - 1, -1, -1):
+            A, B, C, E, F, b = layers[k]
             gained = worth[k] @ B
             offset = offset + gained @ b
             reads = gained @ E + worth[k] @ F
@@ -143,7 +143,7 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
                 worth[k - 1] = worth[k - 1] + reads  # a layer above reads the whole state
             else:
                 rows.append(reads)
-    for own, start in zip(worth, subject.starts):
-        offset = offset + own @ ExactMatrix.of(start[:, None])
+    for output_rows, start in zip(worth, subject.starts):
+        offset = offset + output_rows @ ExactMatrix.of(start[:, None])
     wrong = np.array([[row.off] for row in reversed(rows)], object)
     return Kernel(bits, np.stack([row.ints for row in reversed(rows)], axis=1), wrong, offset)

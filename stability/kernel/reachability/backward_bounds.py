@@ -70,8 +70,9 @@ def steps_made(steps: int, rows: Array | None) -> int:
         >>> steps_made(2, np.array([[31.0, 6.0, 2.0, 1.0, 0.0]]))
         219
     """
-    made = np.zeros((0, 2)) if rows is None or np.ndim(rows) != 2 or rows.shape[1] < 2 else rows  # the rule says if not
-    return int(steps) + sum(Schedule(int(row[0]), int(row[1]), 0).steps for row in made)
+    # the rule refuses rows of another form
+    pairs = np.zeros((0, 2)) if rows is None or np.ndim(rows) != 2 or rows.shape[1] < 2 else rows
+    return int(steps) + sum(Schedule(int(row[0]), int(row[1]), 0).steps for row in pairs)
 
 
 def _maximum(rows: Array, low: Array, high: Array) -> Array:
@@ -84,9 +85,9 @@ def _over(rows: Array, low: Array, high: Array) -> Array:
     return (np.maximum(rows, 0.0) * high + np.minimum(rows, 0.0) * low).sum(axis=-1)
 
 
-def _stacked(ends: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+def _stacked(bounds: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Return boxes ``(h, 1, p)``, one for every history."""
-    return np.stack([low for low, _ in ends])[:, None], np.stack([high for _, high in ends])[:, None]
+    return np.stack([low for low, _ in bounds])[:, None], np.stack([high for _, high in bounds])[:, None]
 
 
 def _minimum(rows: Array, low: Array, high: Array) -> Array:
@@ -153,16 +154,16 @@ class BackwardBounds:
         rows = np.vstack(parts)
         cells = self._cells(schedule.cells if schedule.memory else 1)
         boxes, whole = [self._box(cell) for cell in cells], self._box(self.inputs)
-        found = np.full(len(rows), -np.inf)
+        worst = np.full(len(rows), -np.inf)
         for histories in self._batches(len(cells), schedule.memory, rows.size):
             runs = [
                 ([cells[h[k]] for h in histories], [boxes[h[k]] for h in histories]) for k in range(schedule.memory)
             ]
             runs += [([self.inputs], [whole])] * (schedule.depth - schedule.memory)
-            inputs, ends = zip(*[(_stacked(u), _stacked(z)) for u, z in runs])
-            lines = [Lines.over(self.phi, low, high) for low, high in ends]
-            found = np.maximum(found, self._traced(rows, inputs, lines, schedule.sweeps, histories[0]).max(axis=0))
-        self._take(np.split(found, np.cumsum([len(part) for part in parts])[:-1]))
+            inputs, endpoints = zip(*[(_stacked(u), _stacked(z)) for u, z in runs])
+            lines = [Lines.over(self.phi, low, high) for low, high in endpoints]
+            worst = np.maximum(worst, self._traced(rows, inputs, lines, schedule.sweeps, histories[0]).max(axis=0))
+        self._take(np.split(worst, np.cumsum([len(part) for part in parts])[:-1]))
         self.steps += schedule.depth + 1
 
     @staticmethod
@@ -189,15 +190,15 @@ class BackwardBounds:
         self._points[key] = points or []
         return best
 
-    def _take(self, found: list[Array]) -> None:
+    def _take(self, bounds: list[Array]) -> None:
         """Intersect the old and the new bounds."""
         b = self.driven.b
-        loose = self._slack + self.rounding * np.abs(b) + 2 * self.C.rad @ self.sizes[0]
-        self._free = np.maximum(self._free[0], b - found[1] - loose), np.minimum(self._free[1], found[0] + b + loose)
+        slack = self._slack + self.rounding * np.abs(b) + 2 * self.C.rad @ self.sizes[0]
+        self._free = np.maximum(self._free[0], b - bounds[1] - slack), np.minimum(self._free[1], bounds[0] + b + slack)
         low, high = self._box(self.inputs)
         self.low, self.high = low, high
-        ends = (-found[3], found[2]) if len(found) == 4 else self._next_bounds()
-        self.states = np.maximum(self.states[0], ends[0]), np.minimum(self.states[1], ends[1])
+        endpoints = (-bounds[3], bounds[2]) if len(bounds) == 4 else self._next_bounds()
+        self.states = np.maximum(self.states[0], endpoints[0]), np.minimum(self.states[1], endpoints[1])
 
     def _next_bounds(self) -> tuple[Array, Array]:
         """Bound ``B phi(z) + F u``: the states of a network without linear part."""
@@ -217,10 +218,10 @@ class BackwardBounds:
 
     def _cells(self, count: int) -> list[tuple[Array, Array]]:
         """Return boxes that cover the input box; neighbors share their ends."""
-        ends = [np.append(np.linspace(a, b, count + 1)[:-1], b) for a, b in zip(*self.inputs)]
-        chosen = itertools.product(range(count), repeat=len(ends))
+        edges = [np.append(np.linspace(a, b, count + 1)[:-1], b) for a, b in zip(*self.inputs)]
+        cells = itertools.product(range(count), repeat=len(edges))
         return [
-            (np.array([e[k] for e, k in zip(ends, c)]), np.array([e[k + 1] for e, k in zip(ends, c)])) for c in chosen
+            (np.array([e[k] for e, k in zip(edges, c)]), np.array([e[k + 1] for e, k in zip(edges, c)])) for c in cells
         ]
 
     def _box(self, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -252,9 +253,9 @@ class _Trace:
         sizes = [np.abs(M) for M in (A.mid, B.mid, C.mid, E, F)]
         first = sizes[0] @ x + 2 * sizes[1] @ w + sizes[4] @ bounds.reach
         second = 2 * z + sizes[2] @ x + sizes[3] @ bounds.reach + np.abs(b) + 1.0
-        loose = A.rad @ x + B.rad @ w, C.rad @ x
+        radii = A.rad @ x + B.rad @ w, C.rad @ x
         rounding = 2 * len(lines) * bounds.rounding
-        first, second = rounding * first + 2 * loose[0], rounding * second + 2 * loose[1]
+        first, second = rounding * first + 2 * radii[0], rounding * second + 2 * radii[1]
         rows = rows[None]
         total, error = np.zeros(1), np.zeros(1)
         best = self._ended(rows, total, error, rounding)
@@ -265,13 +266,13 @@ class _Trace:
             up = g > 0
             point = line.start(up) if points is None else points[k]
             slope, offset = line.at(point, up)
-            own = g * slope
-            entry = own @ E + rows @ F
-            total = total + (g * offset).sum(axis=-1) + own @ b + _over(entry, *inputs[k])
-            error = error + np.abs(rows) @ first + np.abs(own) @ second
+            weights = g * slope
+            entry = weights @ E + rows @ F
+            total = total + (g * offset).sum(axis=-1) + weights @ b + _over(entry, *inputs[k])
+            error = error + np.abs(rows) @ first + np.abs(weights) @ second
             self._runs.append((up, slope, offset, entry > 0))
             self._points.append(point)
-            rows = own @ C.mid + (rows @ A.mid if A.mid.any() else 0.0)
+            rows = weights @ C.mid + (rows @ A.mid if A.mid.any() else 0.0)
             best = np.fmin(best, self._ended(rows, total, error, rounding))
         self._last, self.value = rows > 0, best
 

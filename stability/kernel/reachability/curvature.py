@@ -96,14 +96,14 @@ def _smooth(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array
     phi = activation(name)
     third = 2.0 * phi.slope[1] * (phi.width or 0.0) ** 2
     v = low[..., None] + (high - low)[..., None] * np.linspace(0.0, 1.0, _POINTS)
-    near = np.abs(v) < _NEAR
-    far, error = np.where(near, 1.0, v), 64 * EPS * (2.0 + np.abs(z)[..., None] + np.abs(v))
+    small = np.abs(v) < _NEAR
+    divisor, error = np.where(small, 1.0, v), 64 * EPS * (2.0 + np.abs(z)[..., None] + np.abs(v))
     tangent = phi.derivative(z)[..., None]
-    q = (phi.function(z[..., None] + far) - phi.function(z)[..., None] - tangent * far) / (far * far)
-    q = np.where(near, 0.5 * phi.second_derivative(z)[..., None], q)
-    loose = np.where(near, third / 6.0 * _NEAR, error / (far * far)) + EPS
+    q = (phi.function(z[..., None] + divisor) - phi.function(z)[..., None] - tangent * divisor) / (divisor * divisor)
+    q = np.where(small, 0.5 * phi.second_derivative(z)[..., None], q)
+    error_bound = np.where(small, third / 6.0 * _NEAR, error / (divisor * divisor)) + EPS
     step = (high - low) / (_POINTS - 1)
-    worst = (-worth[..., None] * q + np.abs(worth)[..., None] * loose).max(axis=-1)
+    worst = (-worth[..., None] * q + np.abs(worth)[..., None] * error_bound).max(axis=-1)
     return worst + np.abs(worth) * (third / 12.0 * step) * (1 + 16 * EPS)
 
 
@@ -114,24 +114,24 @@ def _kink(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
         return np.zeros_like(z)
     size, reach = np.abs(z), np.where(z > 0, -low, high)
     with np.errstate(divide="ignore", invalid="ignore"):
-        beyond = np.where(reach >= 2.0 * size, 0.25 / size, (reach - size) / (reach * reach))
-    beyond = np.where(reach > size, beyond, 0.0)
-    return np.where(worth < 0, (most - least) * np.abs(worth) * beyond * (1 + 16 * EPS), 0.0)
+        slope = np.where(reach >= 2.0 * size, 0.25 / size, (reach - size) / (reach * reach))
+    slope = np.where(reach > size, slope, 0.0)
+    return np.where(worth < 0, (most - least) * np.abs(worth) * slope * (1 + 16 * EPS), 0.0)
 
 
 def _kinks(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
     """Bound the curvature of other kinks: ``(c + s v) / v^2`` is largest at a piece's ends, or at ``v = -2 c / s``."""
-    phi, own = activation(name), activation(name).derivative(z)
+    phi, slope = activation(name), activation(name).derivative(z)
     out = np.zeros(np.broadcast(z, worth, low).shape)
     tops = [low, high, *(kink - z for kink in phi.kinks)]
     for piece, edge in zip((*phi.pieces[:-1], *phi.pieces[1:]), (*phi.kinks, *phi.kinks)):
-        rise = piece - own  # of what lies above the tangent along the piece: c + s v, through the kink at its edge
+        rise = piece - slope  # of what lies above the tangent along the piece: c + s v, through the kink at its edge
         with np.errstate(divide="ignore", invalid="ignore"):
-            top = -2.0 * (phi.rise(z, edge - z) - own * (edge - z) - rise * (edge - z)) / rise
+            top = -2.0 * (phi.rise(z, edge - z) - slope * (edge - z) - rise * (edge - z)) / rise
         tops.append(np.where(np.isfinite(top), top, 0.0))
     for v in tops:
         v = np.clip(v, low, high)
-        above = phi.rise(z, v) - own * v
+        above = phi.rise(z, v) - slope * v
         error = np.where(np.abs(v) > phi.to_kink(z), 16 * EPS * (1.0 + np.abs(z) + np.abs(v)), 0.0)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             size = np.where(error > 0, (-worth * above + np.abs(worth) * error) / (v * v), 0.0)

@@ -113,9 +113,9 @@ def region_bounds(
     reach, shift, start = through.T
     low, high = slope_range(name, middle, reach)
     values = w + Ball(np.zeros(len(start)), start)  # the activation at the exact pre-activations of the centre
-    still = A @ centre + B @ values + Ball.exact(driven.F) @ inputs
+    image = A @ centre + B @ values + Ball.exact(driven.F) @ inputs
     if system.is_discrete:
-        still = still - centre
+        image = image - centre
     moved = Ball.exact(B.upper()) @ (Ball.exact(steepest) * shift) + Ball.exact(np.abs(driven.F)) @ aside
-    drift = (moved + still.upper()).upper()
+    drift = (moved + image.upper()).upper()
     return Region(middle, reach, low, high, drift)

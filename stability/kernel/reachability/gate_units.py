@@ -91,11 +91,11 @@ class Corners:
 
     def outside(self, a: Array, b: Array, half: float) -> Array:
         """Return the mask ``(m, k, k)`` of squares ``|a' - a| <= half, |b' - b| <= half`` outside; false if all are."""
-        total, less = a + b, a - b
+        total, difference = a + b, a - b
         column = (slice(None), None, None)
         half = 2.0 * half * (1.0 + 1e-9) + 1e-9
         out = (total - half > self.sum_high[column]) | (total + half < self.sum_low[column])
-        out |= (less - half > self.difference_high[column]) | (less + half < self.difference_low[column])
+        out |= (difference - half > self.difference_high[column]) | (difference + half < self.difference_low[column])
         return out & ~out.all(axis=(1, 2), keepdims=True)
 
 
@@ -164,18 +164,18 @@ def _product(left: Array, left_reach: Array, right: Array, right_reach: Array) -
 def _dip(slope: Array, bend: Array, half: Array) -> Array:
     """Bound ``slope d + bend d^2 / 2`` over ``|d| <= half`` below, up to rounding."""
     size = np.abs(slope)
-    ends = -size * half + 0.5 * bend * half * half
+    endpoint_value = -size * half + 0.5 * bend * half * half
     inside = (bend > 0) & (size < bend * half)
-    return np.where(inside, -0.5 * slope * slope / np.where(inside, bend, 1.0), ends)
+    return np.where(inside, -0.5 * slope * slope / np.where(inside, bend, 1.0), endpoint_value)
 
 
-def lower_bound(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
+def lower_bound(unit: Unit, sign: Array, parabola: Parabola, box: Box) -> Array:
     """Prove a lower bound of ``sign f - below`` over a box, unit by unit.
 
     Args:
         unit: the kind of the units.
         sign: ``(m,)`` of 1 and -1.
-        below: subtrahend, whose numbers count as exact.
+        parabola: subtrahend, whose numbers count as exact.
         box: the arguments' intervals.
 
     Returns:
@@ -184,10 +184,10 @@ def lower_bound(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
     Raises:
         ValueError: a parabola, or a gate, with an activation that has a kink.
     """
-    if not unit.gated and not below.bb.any():
-        return sign * line_offset(activation(unit.inner), sign * below.beta, box.b_low, box.b_high, sign < 0)
+    if not unit.gated and not parabola.bb.any():
+        return sign * line_offset(activation(unit.inner), sign * parabola.beta, box.b_low, box.b_high, sign < 0)
     if not unit.is_smooth:
-        raise ValueError("an activation with a kink is bounded by planes, without a gate")
+        raise ValueError("gates need smooth activations: tanh or sigmoid")
     count = CELLS[2 if unit.gated else 1]
     points = (2.0 * np.arange(count) + 1.0) / count - 1.0
     a, b = box.grid(points)
@@ -199,7 +199,7 @@ def lower_bound(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
         for low, high in ((box.a_low, box.a_high), (box.b_low, box.b_high))
     )
     s, (f, fa, fb, haa, hab, hbb) = sign[:, None, None], _jet(unit, a, b, half_a, half_b)
-    p = {name: getattr(below, name)[:, None, None] for name in ("alpha", "beta", "a0", "b0", "aa", "ab", "bb")}
+    p = {name: getattr(parabola, name)[:, None, None] for name in ("alpha", "beta", "a0", "b0", "aa", "ab", "bb")}
     da, db = a - p["a0"], b - p["b0"]
     if not unit.gated:
         da, half_a = np.zeros_like(a), np.zeros_like(a)

@@ -150,11 +150,11 @@ def bent_tube(net: Stages, stages: Sequence[Linear], radius: float) -> GatedTube
             Q = append_input(Q, np.zeros(net.inputs), None)
         R = transformed_ellipsoid(of.stage.C, Q)
         reach, moves = _entry_bounds(radius, of.K, R), _entry_bounds(radius, of.Y, Q)
-        loose = of.at.offset
+        offset = of.at.offset
         if of.stage.slack is not None:
-            loose = loose + of.stage.slack[2] @ moves * _SURE
+            offset = offset + of.stage.slack[2] @ moves * _SURE
         shape = of.Y + Q / (radius * radius)
-        ways.append(Passage(of.stage, of.y, moves, of.at.rows, (reach + loose) * _SURE, shape))
+        ways.append(Passage(of.stage, of.y, moves, of.at.rows, (reach + offset) * _SURE, shape))
         Q = _next_remainder(of, radius, Q, R, reach, moves)
         if not (np.isfinite(Q).all() and np.einsum("ii->", Q) < _HOPELESS):
             return None
@@ -190,12 +190,12 @@ def _diagonal_bound(R: Array, theta: Array, price: Array) -> Array:
     """Return a diagonal of at least ``R``: proved, or by its row sums."""
     root = np.sqrt(np.maximum(theta * theta * price, 0.0))
     root = np.maximum(root, 1e-9 * root.max(initial=0.0) + LOST)
-    found = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
+    D = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
     difference = -R
-    difference[range(len(R)), range(len(R))] += found
+    difference[range(len(R)), range(len(R))] += D
     size = half_widths(R)
-    if prove_positive_definite(difference, lambda s: 4 * EPS * (found * s + size * (size @ s)), overwrite=True).holds:
-        return found
+    if prove_positive_definite(difference, lambda s: 4 * EPS * (D * s + size * (size @ s)), overwrite=True).holds:
+        return D
     return (np.abs(R) @ root) / root * (1.0 + gamma(len(R) + 8))
 
 
@@ -204,8 +204,8 @@ def _rounding_error(of: Linear, reach: Array, moves: Array) -> Array:
     stage, at, H = of.stage, of.at, of.H
     steep = stage.values(at.rows)[2] * (1.0 + (reach + at.offset).max(initial=0.0)) * _SURE  # anywhere within reach
     through = np.abs(stage.A) @ moves + np.abs(stage.B) @ (steep * (np.abs(stage.C) @ moves))
-    far = reach.reshape(H.blocks, H.units)
-    wrong = (H.error * far).sum(axis=0) * far.sum(axis=0)
+    reaches = reach.reshape(H.blocks, H.units)
+    wrong = (H.error * reaches).sum(axis=0) * reaches.sum(axis=0)
     out = at.error + np.abs(stage.B) @ (of.unsure * reach) + np.abs(stage.B[:, : H.units]) @ wrong
     out = out + gamma(len(stage.C) + 8) * through
     if stage.slack is not None:

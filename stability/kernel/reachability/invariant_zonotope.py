@@ -122,17 +122,17 @@ class InvariantZonotope:
         high: Array,
         box: Array,
         window: int,
-        below: Array | None = None,
+        lower_reach: Array | None = None,
         stays: bool = True,
     ) -> None:
         self._network, self._stays = _Network.of(driven, low, high), stays
         if not stays and self._network.D is not None:
-            raise ConfigurationError("a box that steps may leave has no sets where channels feed one another (D = 0)")
+            raise ConfigurationError("without an invariant box, channels must not feed one another (D = 0)")
         self._window = max(1, int(window))
         self._centre, half = np.zeros(driven.states), box
-        if below is not None:
-            self._centre = 0.5 * (box - below)
-            half = np.nextafter(np.maximum(box - self._centre, below + self._centre), np.inf)
+        if lower_reach is not None:
+            self._centre = 0.5 * (box - lower_reach)
+            half = np.nextafter(np.maximum(box - self._centre, lower_reach + self._centre), np.inf)
         self._columns = [np.diag(half)]
         m = driven.system.channels
         self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
@@ -141,24 +141,24 @@ class InvariantZonotope:
 
     def _look(self) -> tuple[AffineChannels, list[Array], Ball]:
         """Bound the pre-activations over the present set; return channels, their generators, and the center's image."""
-        net, size, loose = self._network, _sums(self._columns), np.zeros(len(self.low))
-        E, none = Ball.exact(net.driven.E), Ball.exact(np.zeros((len(loose), len(loose))))
-        direct = AffineChannels(loose, loose, loose, net.C, E, none, Ball.exact(net.driven.b), loose)
+        net, size, slack = self._network, _sums(self._columns), np.zeros(len(self.low))
+        E, none = Ball.exact(net.driven.E), Ball.exact(np.zeros((len(slack), len(slack))))
+        direct = AffineChannels(slack, slack, slack, net.C, E, none, Ball.exact(net.driven.b), slack)
         images, centre, radius = self._images_of(direct, size)
         if net.D is None:
             self._within(centre.mid, radius)
         else:
             bare, wide = centre, radius
             for _ in range(_LOOKS):
-                fed, loose = net.feedthrough_bounds(self.low, self.high)
-                centre = bare + fed
-                wide = (radius + loose + centre.rad) * (1 + 8 * EPS)
+                feedthrough, slack = net.feedthrough_bounds(self.low, self.high)
+                centre = bare + feedthrough
+                wide = (radius + slack + centre.rad) * (1 + 8 * EPS)
                 self._within(centre.mid, wide)
             solved = self._look_through(size, float(wide.sum()))
             if solved is not None:
                 return solved
         slope, offset, error = relaxation(net.phi, self.low, self.high)
-        error = (error + np.abs(slope) * loose) * (1 + 4 * EPS)
+        error = (error + np.abs(slope) * slack) * (1 + 4 * EPS)
         return replace(direct, slope=slope, offset=offset, error=error), images, centre
 
     def _images_of(self, z: AffineChannels, size: Array) -> tuple[list[Array], Ball, Array]:
@@ -166,15 +166,15 @@ class InvariantZonotope:
         net, n = self._network, self._network.driven.states
         images = [z.C.mid @ g for g in self._columns]
         centre = z.C @ self._centre + z.E @ net.middle + z.rest
-        own = z.C.rad @ size + gamma(n + 4) * (np.abs(z.C.mid) @ size)
+        rounding = z.C.rad @ size + gamma(n + 4) * (np.abs(z.C.mid) @ size)
         entry = (Ball.exact(z.E.upper()) @ net.reach).upper()
         bent = (Ball.exact(z.H.upper()) @ z.error).upper()
-        radius = _sums(images) + own + entry + bent + z.loose + centre.rad
+        radius = _sums(images) + rounding + entry + bent + z.loose + centre.rad
         return images, centre, radius * (1 + (n + len(net.reach) + 16) * EPS)
 
     def _look_through(self, size: Array, wide: float) -> tuple[AffineChannels, list[Array], Ball] | None:
         """Bound the pre-activations with feedthrough solved for, if narrower than ``wide`` overall."""
-        net, found = self._network, None
+        net, bounds = self._network, None
         assert net.D is not None
         for _ in range(_SOLVES):
             line = relaxation(net.phi, self.low, self.high)
@@ -187,8 +187,8 @@ class InvariantZonotope:
                 break
             self._within(centre.mid, radius)
             if float(radius.sum()) <= wide:
-                found = solved, images, centre
-        return found
+                bounds = solved, images, centre
+        return bounds
 
     def _within(self, middle: Array, radius: Array) -> None:
         """Intersect the known bounds of the pre-activations with these."""
@@ -204,22 +204,22 @@ class InvariantZonotope:
         z, images, centre = self._channels
         net, driven, slope, error = self._network, self._network.driven, z.slope, z.error
         n, m = driven.states, driven.system.channels
-        size, seen = _sums(self._columns), _sums(images)
+        size, images_l1 = _sums(self._columns), _sums(images)
         moved = net.A @ self._centre + net.B @ (slope * centre + Ball.exact(z.offset))
         moved = moved + Ball.exact(driven.F) @ net.middle
         columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
         entry = self._weighted(slope[:, None] * z.E.mid) + driven.F
         absolute = np.abs(net.B.mid) + net.B.rad
-        read, fed = z.E.upper() @ net.reach, slope * (z.H.upper() @ error) + error
+        read, fed_error = z.E.upper() @ net.reach, slope * (z.H.upper() @ error) + error
         rounding = gamma(2 * n + 4 * m + 2 * driven.inputs + 16) * (
             np.abs(net.A.mid) @ size
-            + absolute @ (slope * (np.abs(z.C.mid) @ size + seen + read))
+            + absolute @ (slope * (np.abs(z.C.mid) @ size + images_l1 + read))
             + np.abs(driven.F) @ net.reach
-            + absolute @ fed
+            + absolute @ fed_error
         )
         rest = z.C.rad @ size + z.E.rad @ net.reach + z.H.rad @ error + z.loose
-        loose = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (seen + read) + fed)
-        box = moved.rad + rounding + loose
+        errors = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (images_l1 + read) + fed_error)
+        box = moved.rad + rounding + errors
         if net.diagonal is None or net.D is not None:
             columns.append(self._weighted(slope[:, None] * z.H.mid + np.eye(m)) * error)
         else:

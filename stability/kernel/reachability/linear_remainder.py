@@ -48,18 +48,18 @@ def _gates(stage: Stage, rows: Array, down: Array, up: Array, tangents: Array) -
     slopes, least_, most = np.zeros_like(tangents), np.zeros(m), np.zeros(m)
     for sign, i, j, name in terms:
         a, b, unit = blocks[i], blocks[j], Unit(name, gated=True)
-        z, ends = sign * rows[a], (low[a], high[a]) if sign > 0 else (-high[a], -low[a])
-        box = Box(*ends, low[b], high[b])
+        z, bounds = sign * rows[a], (low[a], high[a]) if sign > 0 else (-high[a], -low[a])
+        box = Box(*bounds, low[b], high[b])
         alpha, beta = chords(unit, box)
         slopes[a] += sign * alpha
         slopes[b] += beta
-        below = lower_bound(unit, np.ones(m), Parabola.plane(alpha, beta), box)
+        remainder = lower_bound(unit, np.ones(m), Parabola.plane(alpha, beta), box)
         above = -lower_bound(unit, -np.ones(m), Parabola.plane(-alpha, -beta), box)
         value, flat, tilt = unit.value(z, rows[b]), alpha * z, beta * rows[b]
-        own = value - flat - tilt
+        constant = value - flat - tilt
         error = 256 * EPS * (1.0 + np.abs(value) + np.abs(rows[b]) + np.abs(flat) + np.abs(tilt))
-        error = error + 8 * EPS * (np.abs(below) + np.abs(above))
-        least_, most = least_ + (below - own - error), most + (above - own + error)
+        error = error + 8 * EPS * (np.abs(remainder) + np.abs(above))
+        least_, most = least_ + (remainder - constant - error), most + (above - constant + error)
     size = 8 * EPS * (np.abs(least_) + np.abs(most))
     none = np.zeros(len(rows) - m)
     low, high = np.minimum(least_ - size, 0.0), np.maximum(most + size, 0.0)

@@ -76,8 +76,8 @@ class _Writer:
         C, dC = (np.concatenate(x) for x in zip(*[self.row(terms, len(bias)) for terms, bias in reads]))
         bias = np.concatenate([b for _, b in reads])
         m = len(bias)
-        kept = {name: width for name, width in self.layout.items() if name not in drop}
-        sizes = {**kept, **{name: len(Ball.exact(B).mid) for name, (_, B) in puts.items()}}
+        layout = {name: width for name, width in self.layout.items() if name not in drop}
+        sizes = {**layout, **{name: len(Ball.exact(B).mid) for name, (_, B) in puts.items()}}
         rows = []
         for name, width in sizes.items():
             terms, B = puts.get(name, ({name: np.eye(width)}, np.zeros((width, m))))
@@ -94,16 +94,14 @@ def _blocks(D: Array) -> list[Array]:
     Raises:
         UnsupportedError: the channels form a loop.
     """
-    left, done, blocks = np.arange(len(D)), np.zeros(len(D), dtype=bool), []
-    while len(left):
-        ready = left[~(D[np.ix_(left, np.flatnonzero(~done))] != 0).any(axis=1)]
+    remaining, done, blocks = np.arange(len(D)), np.zeros(len(D), dtype=bool), []
+    while len(remaining):
+        ready = remaining[~(D[np.ix_(remaining, np.flatnonzero(~done))] != 0).any(axis=1)]
         if not len(ready):
-            raise UnsupportedError(
-                "no local certificate is known where the channels of a network read each other in a loop"
-            )
+            raise UnsupportedError("a local certificate needs a network without algebraic loops between its channels")
         blocks.append(ready)
         done[ready] = True
-        left = np.flatnonzero(~done)
+        remaining = np.flatnonzero(~done)
     return blocks
 
 
@@ -137,9 +135,9 @@ def _gated(write: _Writer, cell: GatedCell, state: str, signal: str, reads: Arra
     if cell.kind == "lstm":
         hidden, memory = np.hstack([eye, none]), np.hstack([none, eye])
         cell_rows = [rows(k, hidden) for k in ("f", "i", "g")] + [({state: memory}, zero)]
-        kept, put = np.hstack([eye, none]), np.hstack([none, eye])
+        read, put = np.hstack([eye, none]), np.hstack([none, eye])
         into_c, into_h = np.vstack([none, eye]), np.vstack([eye, none])  # what a unit's value enters of (h, c)
-        write.add(LstmCell, cell_rows, {state: ({state: into_h @ kept}, np.hstack([into_c] * 4))})
+        write.add(LstmCell, cell_rows, {state: ({state: into_h @ read}, np.hstack([into_c] * 4))})
         out = {state: ({state: into_c @ put}, np.hstack([into_h] * 2))}
         more([rows("o", hidden), ({state: put}, zero)], out, (), LstmOut)
         return
@@ -194,9 +192,9 @@ def stages_of(classifier: Classifier) -> Stages:
     else:
         blocks[order[order.index(f"s{len(layers) - 1}")]] = classifier.weight @ _output(layers[-1])
     head = np.concatenate([blocks[name] for name in order], axis=1)
-    begun = {name: np.zeros(size) for name, size in write.layout.items()}
-    begun |= {f"s{k}": start for k, start in enumerate(classifier.starts)}
-    return Stages(tuple(write.stages), classifier.inputs, head, np.concatenate([begun[name] for name in order]))
+    initial = {name: np.zeros(size) for name, size in write.layout.items()}
+    initial |= {f"s{k}": start for k, start in enumerate(classifier.starts)}
+    return Stages(tuple(write.stages), classifier.inputs, head, np.concatenate([initial[name] for name in order]))
 
 
 def loop_of_channels(classifier: Classifier) -> str | None:

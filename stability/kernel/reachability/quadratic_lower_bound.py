@@ -100,10 +100,10 @@ def reference(net: Stages, x: Array, w: Array) -> Reference:
         stage = net.stages[k % count]
         slopes.append(stage.tangents(run[k].rows, run[k].offset)[0])
         worth.append(stage.B.T @ p[-1])
-        after = stage.A.T @ p[-1] + stage.C.T @ (worth[-1] * slopes[-1])
+        adjoint = stage.A.T @ p[-1] + stage.C.T @ (worth[-1] * slopes[-1])
         if stage.fresh:
-            gradient[k // count], after = after[n:], after[:n]
-        p.append(after)
+            gradient[k // count], adjoint = adjoint[n:], adjoint[:n]
+        p.append(adjoint)
     return Reference(x, run, at, p[::-1], worth[::-1], slopes[::-1], gradient)
 
 
@@ -138,22 +138,22 @@ def linearize_stages(net: Stages, tube: list[Passage], ref: Reference) -> list[A
         index = range(first, len(tube), count)
         ways, runs = [tube[k] for k in index], [ref.run[k] for k in index]
         sides_of, reach, rows = (np.stack([getattr(w, name) for w in ways]) for name in ("sides", "reach", "rows"))
-        own, loose = np.stack([r.rows for r in runs]), np.stack([r.offset for r in runs])
+        stacked_rows, offset = np.stack([r.rows for r in runs]), np.stack([r.offset for r in runs])
         away = np.stack([np.abs(ref.at[k] - way.y) for k, way in zip(index, ways)])
         moved, reach = (sides_of + away) * (1 + 8 * EPS), reach * _SURE + 1e-300
         if stage.slack is not None:
-            loose = loose + moved @ stage.slack[2].T * _SURE
+            offset = offset + moved @ stage.slack[2].T * _SURE
             reach = reach + sides_of @ stage.slack[2].T * _SURE
-        shift = rows - own
-        wider = reach + loose + 8 * EPS * (np.abs(rows) + np.abs(own) + reach)
+        shift = rows - stacked_rows
+        wider = reach + offset + 8 * EPS * (np.abs(rows) + np.abs(stacked_rows) + reach)
         down, up = np.maximum(wider - shift, 0.0), np.maximum(wider + shift, 0.0)
-        far = np.maximum(down, up)
-        low, high = stage.slopes_between(own, down, up)
+        largest = np.maximum(down, up)
+        low, high = stage.slopes_between(stacked_rows, down, up)
         m = 0.5 * (low + high)
         rho = np.where(high > low, np.nextafter(np.maximum(high - m, m - low), np.inf), 0.0)
-        K, G = curvature(stage, own, np.stack([ref.worth[k] for k in index]), -down, up), gain(stage, m)
+        K, G = curvature(stage, stacked_rows, np.stack([ref.worth[k] for k in index]), -down, up), gain(stage, m)
         for n, k in enumerate(index):
-            out[k] = Around(m[n], rho[n], K.at(n), G[n], far[n], moved[n], loose[n])
+            out[k] = Around(m[n], rho[n], K.at(n), G[n], largest[n], moved[n], offset[n])
     return out
 
 
@@ -265,12 +265,12 @@ def proved_margin(
     (x, radius), w, count = ball, ref.p[-1], len(net.stages)
     paid = np.broadcast_to(prices, (len(x),))
     P, loss, stages = np.zeros((net.states, net.states)), 0.0, linearize_stages(net, tube, ref)
-    ends = [0, *np.cumsum([len(stage.C) for stage in net.stages])]
-    after = np.zeros(net.states)
+    edges = [0, *np.cumsum([len(stage.C) for stage in net.stages])]
+    adjoint = np.zeros(net.states)
     for k in range(len(tube) - 1, -1, -1):
         stage, a = tube[k].stage, stages[k]
         rest, p, worth = rounding_error(stage, ref.run[k], a), np.abs(ref.p[k + 1]), np.abs(ref.worth[k])
-        loss += float(p @ rest + 2.0 * after @ (np.abs(P) @ rest) + rest @ (np.abs(P) @ rest))
+        loss += float(p @ rest + 2.0 * adjoint @ (np.abs(P) @ rest) + rest @ (np.abs(P) @ rest))
         steep = np.abs(a.m) + a.rho
         _, unsure = stage.tangents(ref.run[k].rows, ref.run[k].offset)
         loss += float(worth @ (unsure * a.far))
@@ -278,11 +278,11 @@ def proved_margin(
         sums = np.abs(stage.A).T @ p + np.abs(stage.C).T @ (worth * np.abs(ref.slopes[k]))
         loss += gamma(len(stage.A) + len(stage.C) + 8) * float(sums @ a.sides)
         entry = free[k // count] if stage.fresh else None
-        own, price = T[k // count, ends[k % count] : ends[k % count + 1]], float(paid[k // count])
-        found = proved_step(stage, a, P, own, entry, price)
-        if found is None:
+        multipliers, price = T[k // count, edges[k % count] : edges[k % count + 1]], float(paid[k // count])
+        step = proved_step(stage, a, P, multipliers, entry, price)
+        if step is None:
             return -np.inf
-        P, after = found, a.sides[: len(found)] if stage.fresh else a.sides
+        P, adjoint = step, a.sides[: len(step)] if stage.fresh else a.sides
     shift = (ref.x - x) * free
     if (ref.x != x)[free == 0].any():
         return -np.inf

@@ -122,10 +122,10 @@ class Quadratic:
         R, n, r = self.rows, len(self.linear), len(self.offset)
         K = self.hessian()
         K[np.diag_indices(n)] += D
-        size, few = np.abs(R), error_of_sum(r + 8)
+        size, eps = np.abs(R), error_of_sum(r + 8)
 
         def error(s: Array) -> Array:
-            return few * (size.T @ self.form(size @ s, sizes=True)) * (1 + error_of_sum(n)) + 4 * EPS * D * s + TINY
+            return eps * (size.T @ self.form(size @ s, sizes=True)) * (1 + error_of_sum(n)) + 4 * EPS * D * s + TINY
 
         if not prove_positive_definite(K, error).holds:
             return -np.inf
@@ -137,9 +137,9 @@ class Quadratic:
         total = abs(self.constant) + np.abs(self.linear) @ np.abs(w) + (reach + off) @ bound + D @ (w * w + 1.0)
         wrong = error_of_sum(n + r + 8) * total + 2.0 * off @ bound
         slope = self.linear + 2.0 * (R.T @ Sy) + 2.0 * D * w
-        loose = error_of_sum(r + 8) * (np.abs(self.linear) + 2.0 * size.T @ bound + 2.0 * D * np.abs(w))
-        loose = loose + 2.0 * size.T @ self.form(off, sizes=True) * (1 + error_of_sum(r))
-        rest = (np.abs(slope) + loose) @ (1.0 + np.abs(w)) * (1 + error_of_sum(n))
+        rounding = error_of_sum(r + 8) * (np.abs(self.linear) + 2.0 * size.T @ bound + 2.0 * D * np.abs(w))
+        rounding = rounding + 2.0 * size.T @ self.form(off, sizes=True) * (1 + error_of_sum(r))
+        rest = (np.abs(slope) + rounding) @ (1.0 + np.abs(w)) * (1 + error_of_sum(n))
         return float(value - wrong * (1 + error_of_sum(n)) - rest * (1 + 8 * EPS))
 
 
@@ -157,8 +157,8 @@ def tangent_parabola(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
     s, y = sign[:, None, None], b - b0[:, None, None]
     if not unit.gated:
         rest = s * (unit.value(a, b) - value[:, None, None] - fb[:, None, None] * y)
-        near = np.abs(y) <= 1e-4 * np.abs(y).max(axis=(1, 2), keepdims=True)
-        ratio = np.where(near, np.inf, rest / np.where(near, 1.0, y * y)).min(axis=(1, 2))
+        touching = np.abs(y) <= 1e-4 * np.abs(y).max(axis=(1, 2), keepdims=True)
+        ratio = np.where(touching, np.inf, rest / np.where(touching, 1.0, y * y)).min(axis=(1, 2))
         curve = np.minimum(ratio, 0.5 * sign * hessian[2])
         return Parabola(zero, sign * fb, zero, b0, zero, zero, np.where(np.isfinite(curve), curve, 0.0))
     x = a - a0[:, None, None]
@@ -174,8 +174,8 @@ def tangent_parabola(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
     M = np.linalg.solve(normal, (fitted * flat[..., None]).sum(axis=1)[..., None])[..., 0]
     weight = basis[..., 0] + basis[..., 2]
     above = (basis @ M[..., None])[..., 0] - flat
-    near = (weight <= 1e-6) | (met == 0.0)
-    lower = np.where(near, -np.inf, above / np.where(near, 1.0, weight)).max(axis=1)
+    touching = (weight <= 1e-6) | (met == 0.0)
+    lower = np.where(touching, -np.inf, above / np.where(touching, 1.0, weight)).max(axis=1)
     curved = [0.5 * sign * h * w for h, w in zip(hessian, (wide_a**2, wide_a * wide_b, wide_b**2))]
     p, q, t = M[:, 0] - curved[0], M[:, 1] - curved[1], M[:, 2] - curved[2]
     lower = np.maximum(lower, 0.5 * (p + t) + np.sqrt((0.5 * (p - t)) ** 2 + q**2))
@@ -242,10 +242,10 @@ class _Sum:
 
     def _row(self, y: Form, at: Array, weight: Array) -> Array:
         """Add the rows of one argument; return the bound of their error."""
-        far = np.maximum(np.abs(y.low - at), np.abs(y.high - at))
-        wrong = y.err + 8 * EPS * (np.abs(y.c) + np.abs(at) + far + y.size) + TINY
+        reach = np.maximum(np.abs(y.low - at), np.abs(y.high - at))
+        wrong = y.err + 8 * EPS * (np.abs(y.c) + np.abs(at) + reach + y.size) + TINY
         self.rows.append((y.L, y.c - at, weight))
-        self.slack += float(np.abs(weight) @ (2.0 * far * wrong + wrong * wrong + 8 * EPS * far * far))
+        self.slack += float(np.abs(weight) @ (2.0 * reach * wrong + wrong * wrong + 8 * EPS * reach * reach))
         self.height += len(at)
         return wrong
 

@@ -1,9 +1,9 @@
 r"""Equilibria and periodic orbits of stacks, proved to exist layer by layer.
 
-The lowest level reads the input of the proof, every other level the next states of the level below, which are known to
-lie in a ball. For each input sequence in that ball Krawczyk's test gives exactly one orbit of the upper level in a box,
-so the whole stack has exactly one in the product of the boxes. The Jacobian of a stack is block triangular: its
-multipliers are those of its levels, each along its own orbit.
+The lowest layer reads the input of the proof. Every other layer reads the next states of the layer below, which lie in
+a known ball. For each input sequence in that ball Krawczyk's test proves exactly one orbit of the layer in a box. The
+stack then has exactly one orbit in the product of the boxes. The Jacobian of a stack is block triangular: its
+eigenvalues are those of its layers, each along its own orbit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stability.kernel.systems.layer_stack import Layer, LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
 
 Array = np.ndarray
-DEPTH = 4  # channels of a layer may feed channels that feed channels so often
+DEPTH = 4  # longest chain of channels in which each feeds the next within one step
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,8 @@ def layer_step(layer: Layer, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
         u: ball of ``(p,)``.
 
     Returns:
-        Balls of ``(n,)`` and ``(n, n)``; ``None`` for a layer in continuous time, channels that feed each other more
-        often than four times in a row, and activations on pairs, which are not enclosed here.
+        Balls of ``(n,)`` and ``(n, n)``. ``None`` for a layer in continuous time, for a chain of more than ``DEPTH``
+        channels, and for activations on pairs.
     """
     return _STEPS[type(layer)](layer, state, u)
 
@@ -89,11 +89,11 @@ def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list
     """
     k = len(points)
     signal = Ball.exact(inputs[np.arange(k) % len(inputs)])
-    at, found = 0, []
+    at, orbits = 0, []
     for layer in stack.layers:
-        own = np.ascontiguousarray(points[:, at : at + layer.states])
+        layer_points = np.ascontiguousarray(points[:, at : at + layer.states])
         at += layer.states
-        if layer_step(layer, Ball.exact(own[0]), signal[0]) is None:
+        if layer_step(layer, Ball.exact(layer_points[0]), signal[0]) is None:
             return None
 
         def step(i: int, x: Ball, layer: Layer = layer, signal: Ball = signal) -> tuple[Ball, Ball]:
@@ -101,10 +101,10 @@ def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list
             assert done is not None
             return done
 
-        box = enclose(step, own)
+        box = enclose(step, layer_points)
         if box is None:
             return None
-        found.append(LayerOrbit(box, product_along(step, box)))
-        ahead = box[(np.arange(k) + 1) % k]  # the level above reads what this one has just become
-        signal = layer.output(ahead)
-    return found
+        orbits.append(LayerOrbit(box, product_along(step, box)))
+        next_states = box[(np.arange(k) + 1) % k]  # the layer above reads the new states
+        signal = layer.output(next_states)
+    return orbits

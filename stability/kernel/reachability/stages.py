@@ -1,16 +1,15 @@
 r"""Stages of one time step: a linear map followed by channels with bounded slopes.
 
-A stage takes a vector ``y`` (states, the input, what earlier stages of the same step put out) to
+A stage maps a vector ``y`` (states, input, outputs of earlier stages of the same step) to
 
 .. math:: y^+ = A y + B \psi(C y), \qquad y'^+ - y^+ = A d + B \operatorname{diag}(k) C d, \quad d = y' - y,
 
-for two runs, where each ``k_i`` lies in an interval that depends on the nominal run and on how far the row ``C_i d``
-can go: secant slopes of an activation, or such slopes times values of gates. For gates the second equation is exact,
-too: products are split as :math:`f' c' - f c = \tfrac12 (f + f') (c' - c) + \tfrac12 (c + c') (f' - f)`, which halves
-what either factor varies.
+for two runs. Each ``k_i`` lies in an interval that depends on the nominal run and on the reach of the row ``C_i d``:
+the secant slopes of an activation, or such slopes times values of gates. For gates, too, the second equation is exact:
+:math:`f' c' - f c = \tfrac12 (f + f') (c' - c) + \tfrac12 (c + c') (f' - f)`, which halves the range of each factor.
 
-Nothing here trusts the nominal run to be exact. It is one of floats; what a float stage misses of the exact one is
-bounded entry by entry (``Nominal.error``), and so is what a row of pre-activations misses (``Nominal.offset``).
+The nominal run is computed in floating point. Its error is bounded entry by entry: that of the output of a stage by
+``Nominal.error``, and that of the pre-activations by ``Nominal.offset``.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Nominal:
 
     Attributes:
         out: ``(..., k2)`` output of the stage.
-        rows: ``(..., m)`` what its channels read, ``C y`` and the bias.
+        rows: ``(..., m)`` pre-activations ``C y + bias``.
         offset: ``(..., m)`` bound of ``|rows - exact rows|`` for the exact matrices and this ``y``.
         error: ``(..., k2)`` bound of ``|out - exact out|`` for the exact matrices and this ``y``.
     """
@@ -55,7 +54,7 @@ class Stage:
         B: ``(k2, m)``.
         C: ``(m, k)``.
         bias: ``(m,)``.
-        slack: radii of ``A, B, C`` around exact matrices that these only approximate; ``None``: they are exact.
+        slack: error bounds of the entries of ``A, B, C``; ``None`` if the matrices are exact.
         fresh: whether the input of a new step is appended to ``y`` before this stage.
     """
 
@@ -75,12 +74,12 @@ class Stage:
         """Return the stage on the nominal run, ``(..., k)``."""
         rows = y @ self.C.T + self.bias
         size = np.abs(y)
-        most = gamma(self.C.shape[1] + 2) * (size @ np.abs(self.C).T + np.abs(self.bias))
+        rounding = gamma(self.C.shape[1] + 2) * (size @ np.abs(self.C).T + np.abs(self.bias))
         w, gap, gain = self.values(rows)
-        offset = most if self.slack is None else most + size @ self.slack[2].T * (1 + _WIDER)
-        missed = gap + gain * offset
+        offset = rounding if self.slack is None else rounding + size @ self.slack[2].T * (1 + _WIDER)
+        gap = gap + gain * offset
         terms = self.A.shape[1] + self.B.shape[1] + 2
-        error = gamma(terms) * (size @ np.abs(self.A).T + np.abs(w) @ np.abs(self.B).T) + missed @ np.abs(self.B).T
+        error = gamma(terms) * (size @ np.abs(self.A).T + np.abs(w) @ np.abs(self.B).T) + gap @ np.abs(self.B).T
         if self.slack is not None:
             error = error + size @ self.slack[0].T + np.abs(w) @ self.slack[1].T
         return Nominal(y @ self.A.T + w @ self.B.T, rows, offset * (1 + _WIDER), error * (1 + gamma(terms)))
@@ -94,7 +93,7 @@ class Stage:
         raise NotImplementedError
 
     def tangents(self, rows: Array, offset: Array) -> tuple[Array, Array]:
-        """Return the derivatives by the rows, and bounds of their change within ``offset`` of these rows."""
+        """Return the derivatives at the rows, and bounds of their change for rows that differ by ``offset``."""
         low, high = self.slopes(rows, offset)
         return 0.5 * (low + high), (high - low) * (1 + _WIDER)
 
@@ -103,7 +102,7 @@ class Stage:
         return self.slopes(rows, np.maximum(down, up))
 
     def endpoints(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
-        """Return how far each channel goes down and up, if it is one increasing function of its row; else ``None``."""
+        """Return the range of change of each channel if it is an increasing function of its row, else ``None``."""
         return None
 
 
@@ -159,21 +158,21 @@ def _outward(low: Array, high: Array, size: Array | float = 1.0) -> _Range:
 
 
 def _half_way(name: str, z: Array, reach: Array) -> _Range:
-    """Return means of a gate's value at ``z`` and of one within reach of it."""
+    """Enclose the mean of a gate's values at ``z`` and at a point within reach of ``z``."""
     phi = activation(name)
     value = phi.function(z)
     return _outward(0.5 * (value + phi.function(z - reach)), 0.5 * (value + phi.function(z + reach)), 1.0)
 
 
 def _times(x: _Range, y: _Range) -> _Range:
-    """Return products of two ranges."""
-    ends = [a * b for a in x for b in y]
-    low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
+    """Enclose the products of two ranges."""
+    products = [a * b for a in x for b in y]
+    low, high = np.minimum.reduce(products), np.maximum.reduce(products)
     return _outward(low, high, np.maximum(np.abs(low), np.abs(high)))
 
 
 def _mean_range(value: Array, reach: Array) -> _Range:
-    """Return means of a value and of one within reach of it."""
+    """Enclose the mean of a value and of another value within reach of it."""
     return _outward(value - 0.5 * reach, value + 0.5 * reach, 1.0 + np.abs(value) + reach)
 
 
@@ -200,7 +199,7 @@ def _sigmoid(z: Array) -> Array:
 class LstmCell(Gated):
     r"""Rows ``z_f, z_i, z_g, c``; out: :math:`c^+ = \sigma(z_f) c + \sigma(z_i) \tanh z_g`.
 
-    The channels of one unit all enter ``c+``: ``values`` gives the whole in the block of ``c`` and zero elsewhere.
+    The four channels of a unit share one output: ``values`` returns it in the block of ``c``, and zero in the others.
     """
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
@@ -258,7 +257,7 @@ class GruReset(Gated):
 class GruOut(Gated):
     r"""Rows ``z_z, a, h``; out: :math:`h^+ = (1 - \sigma(z_z)) \tanh a + \sigma(z_z) h`.
 
-    Its difference is :math:`\bar z\, dh + (\bar h - \bar n) dz + (1 - \bar z) dn`, with means of both runs.
+    The difference of two runs is :math:`\bar z\, dh + (\bar h - \bar n) dz + (1 - \bar z) dn`, with their means.
     """
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
@@ -273,12 +272,9 @@ class GruOut(Gated):
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """Bound the slopes within a reach; see ``Stage``."""
         (zz, a, h), (rz, ra, rh) = self.blocks(rows, 3), self.blocks(reach, 3)
-        (low, high), (least, most), (down, up) = (
-            _half_way("sigmoid", zz, rz),
-            _half_way("tanh", a, ra),
-            _mean_range(h, rh),
-        )
-        spread = _outward(down - most, up - least, 1.0 + np.abs(h) + rh)
+        (low, high), (n_low, n_high) = _half_way("sigmoid", zz, rz), _half_way("tanh", a, ra)
+        h_low, h_high = _mean_range(h, rh)
+        spread = _outward(h_low - n_high, h_high - n_low, 1.0 + np.abs(h) + rh)
         by_z, by_a = secant_range("sigmoid", zz, rz), secant_range("tanh", a, ra)
         return _joined(_times(spread, by_z), _times((1.0 - high, 1.0 - low), by_a), (low, high))
 

@@ -105,14 +105,14 @@ def remainder_slopes(stage: Stage, rows: Array, offset: Array, reach: Array) -> 
     if isinstance(stage, Activated):
         phi = activation(stage.name)
         if phi.width is None:
-            beyond = np.maximum(reach + offset - phi.to_kink(rows), 0.0) / np.maximum(reach, 1e-300)
-            return (phi.slope[1] - phi.slope[0]) * np.minimum(beyond * _SURE, 1.0)
+            slope = np.maximum(reach + offset - phi.to_kink(rows), 0.0) / np.maximum(reach, 1e-300)
+            return (phi.slope[1] - phi.slope[0]) * np.minimum(slope * _SURE, 1.0)
         return derivative_suprema(stage.name, rows, reach + offset)[3] / 6.0 * reach * reach * _SURE
     blocks, terms = TERMS[type(stage)]
-    at, far, wide = (v.reshape(blocks, -1) for v in (rows, reach, reach + offset))
+    at, reaches, wide = (v.reshape(blocks, -1) for v in (rows, reach, reach + offset))
     out = np.zeros_like(at)
     for sign, i, j, name in terms:
-        by_a, by_b = third_order((name, sign * at[i], at[j]), (wide[i], wide[j]), (far[i], far[j]))
-        out[i] += by_a * far[i]
-        out[j] += by_b * far[j]
+        by_a, by_b = third_order((name, sign * at[i], at[j]), (wide[i], wide[j]), (reaches[i], reaches[j]))
+        out[i] += by_a * reaches[i]
+        out[j] += by_b * reaches[j]
     return out.reshape(-1) * _SURE

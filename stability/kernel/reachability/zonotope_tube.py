@@ -129,8 +129,8 @@ class _Set:
     def sides(self) -> Array:
         """Return the half-widths of the entries."""
         tail = half_widths(self.Y)
-        far = np.abs(self.c) + np.abs(self.U) @ self.r + np.abs(self.M) @ self.a + tail
-        return far * (1.0 + 2.0 * gamma(self.columns + 8))
+        extent = np.abs(self.c) + np.abs(self.U) @ self.r + np.abs(self.M) @ self.a + tail
+        return extent * (1.0 + 2.0 * gamma(self.columns + 8))
 
     def enter(self, radius: Array) -> None:
         """Add a new step's input, ``(p,)``."""
@@ -214,25 +214,25 @@ def _passed(now: _Set, stage: Stage, at: Nominal, entry: Array | None) -> StageR
     """Return the relaxation of a stage; update the set, except for the terms that join the tail."""
     A, B, C = np.abs(stage.A), np.abs(stage.B), np.abs(stage.C)
     sides, terms = now.sides(), now.columns + sum(stage.B.shape) + stage.C.shape[1] + 32
-    far = C @ sides
+    extent = C @ sides
     _, squares = row_spread(stage, now.Y)
     shift, reach = stage.C @ now.c, np.abs(stage.C @ now.U) @ now.r + np.abs(stage.C @ now.M) @ now.a
-    apart = np.zeros_like(far) if stage.slack is None else stage.slack[2] @ sides
-    loose = at.offset + 2.0 * gamma(terms) * far + apart
-    reach = (reach + np.sqrt(squares) + loose) * (1.0 + 64 * EPS)
+    apart = np.zeros_like(extent) if stage.slack is None else stage.slack[2] @ sides
+    offset = at.offset + 2.0 * gamma(terms) * extent + apart
+    reach = (reach + np.sqrt(squares) + offset) * (1.0 + 64 * EPS)
     if not bool((reach < _FAR).all()):
         return None
     slopes, low, high = relaxed(stage, at, np.maximum(reach - shift, 0.0), np.maximum(reach + shift, 0.0))
     # of the nominal rows themselves: the exact ones lie within the offset of those of floats
     least, most = stage.slopes(at.rows, at.offset)
-    spare = np.maximum(np.abs(most - slopes), np.abs(slopes - least)) * at.offset
+    slope_error = np.maximum(np.abs(most - slopes), np.abs(slopes - least)) * at.offset
     middle = 0.5 * low + 0.5 * high
-    size = np.abs(slopes) * (far + apart)
+    size = np.abs(slopes) * (extent + apart)
     biggest = np.maximum(-low, high)
-    missed = at.error + B @ spare + 2.0 * gamma(terms) * (A @ sides + B @ (size + biggest))
+    missed = at.error + B @ slope_error + 2.0 * gamma(terms) * (A @ sides + B @ (size + biggest))
     if stage.slack is not None:
         dA, dB, _ = stage.slack
-        missed = missed + dA @ sides + dB @ (size + biggest + spare) + B @ (np.abs(slopes) * apart)
+        missed = missed + dA @ sides + dB @ (size + biggest + slope_error) + B @ (np.abs(slopes) * apart)
     missed = missed * (1.0 + gamma(terms))
     G = gain(stage, slopes)
     missed = missed + 2.0 * gamma(terms) * (np.abs(G) @ sides) * (1.0 + gamma(terms))

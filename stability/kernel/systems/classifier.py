@@ -135,8 +135,8 @@ class Classifier(Subject):
         """Describe the subject of a claim, without quantifiers."""
         read = "last output" if self.reduction == "last" else "mean output"
         begun = " from its stored initial state" if self.start.any() else ""
-        own = " over a sequence's own steps, whose number counts as given," if self.packed else ""
-        return f"a linear head (its stored weights) on the {read}{begun}{own} of {self.recurrent.phrase}"
+        own = " (length of each sequence taken as given)" if self.packed else ""
+        return f"linear head (stored weights) on the {read}{begun}{own} of the {self.recurrent.phrase}"
 
     def checked(self, x: Any) -> Array:
         """Return inputs ``(..., T, p)`` as float64.

@@ -46,13 +46,13 @@ def delayed_network(stack: LayerStack) -> DrivenSystem | str:
     B, C = np.zeros((ends[-1], rows[-1])), np.zeros((rows[-1], ends[-1]))
     E, F = np.zeros((rows[-1], stack.inputs)), np.zeros((ends[-1], stack.inputs))
     for k, layer in enumerate(layers):
-        own, channels = slice(ends[k], ends[k + 1]), slice(rows[k], rows[k + 1])
-        A[own, own], D[channels, channels] = layer.system.A, layer.system.D
-        B[own, channels], C[channels, own] = layer.system.B, layer.system.C
+        states, channels = slice(ends[k], ends[k + 1]), slice(rows[k], rows[k + 1])
+        A[states, states], D[channels, channels] = layer.system.A, layer.system.D
+        B[states, channels], C[channels, states] = layer.system.B, layer.system.C
         if k:
-            C[channels, ends[k - 1] : ends[k]], A[own, ends[k - 1] : ends[k]] = layer.E, layer.F
+            C[channels, ends[k - 1] : ends[k]], A[states, ends[k - 1] : ends[k]] = layer.E, layer.F
         else:
-            E[channels], F[own] = layer.E, layer.F
+            E[channels], F[states] = layer.E, layer.F
     slope = tuple(np.concatenate([getattr(s, side) for s in systems]) for side in ("alpha", "beta"))
     try:
         whole = LureSystem(A, B, C, D, slope, systems[0].dt)

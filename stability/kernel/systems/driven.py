@@ -113,7 +113,7 @@ class DrivenSystem(Subject):
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
         stored = f"{self.activation}, {self.system.stored('weights and bias')}{origin_phrase(self)}"
-        return f"{part_phrase(self) or 'this network'} ({stored}, exact arithmetic)"
+        return f"{part_phrase(self) or 'network'} ({stored}, exact arithmetic)"
 
     def channel(self, x: Array, u: Array) -> Array:
         """Return pre-activations ``z (..., m)`` at states ``x (..., n)`` and inputs ``u (..., p)``."""

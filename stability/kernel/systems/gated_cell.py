@@ -161,7 +161,7 @@ class GatedCell(Subject):
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
         named = part_phrase(self, f"{self.kind.upper()} cell")
-        return f"{named} (its stored weights and biases{origin_phrase(self)}, exact arithmetic)"
+        return f"{named} (stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def with_inputs(self, low: Any, high: Any) -> GatedCell:
         """Return the cell with another input box (``None, None``: any input)."""

@@ -346,5 +346,4 @@ class GatedLinearLayer(Subject):
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
-        name = part_phrase(self) or f"this {self.name} layer"
-        return f"{name} (stored weights{origin_phrase(self)}, exact arithmetic)"
+        return f"{part_phrase(self, f'{self.name} layer')} (stored weights{origin_phrase(self)}, exact arithmetic)"

@@ -104,7 +104,8 @@ class LayerStack(Subject):
     def phrase(self) -> str:
         """Describe the subject of a claim, without quantifiers."""
         named = part_phrase(self, f"stack of {len(self.layers)} layers")
-        return f"{named} (their stored weights and biases{origin_phrase(self)}, exact arithmetic)"
+        kinds = ", ".join(layer.kind_name for layer in self.layers)
+        return f"{named} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
         """Draw ``(count, n)`` initial states, layer by layer."""

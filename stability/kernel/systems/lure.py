@@ -211,15 +211,15 @@ class LureSystem(Subject):
     @property
     def phrase(self) -> str:
         """Describe the subject of a claim, without quantifiers."""
-        kind = "this linear system" if self.channels == 0 else "this system"
+        kind = "linear system" if self.channels == 0 else "Lur'e system"
         return f"{part_phrase(self) or kind} ({self.stored('matrices')}, exact arithmetic)"
 
     def stored(self, what: str) -> str:
         """Describe the stored object: the map itself, or the flow whose discretization is meant."""
         if self.origin is None:
-            return f"its stored {what}"
+            return f"stored {what}"
         method = "Euler" if self.origin.method == "euler" else self.origin.method
-        return f"the {method} map, step {exact_text(self.origin.dt)}, of its stored {what}"
+        return f"{method} map with step {exact_text(self.origin.dt)} of the stored {what}"
 
     @property
     def slope(self) -> tuple[Any, Any]:

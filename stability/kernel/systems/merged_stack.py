@@ -65,8 +65,10 @@ def merged_network(stack: LayerStack) -> DrivenSystem | None:
         a, b, f, c, d, e = exact
         A, B, F = _block_triangular(A, a, system.A), _block_triangular(B, b, system.B), np.vstack([F, f])
         C, D, E = _block_triangular(C, c, system.C), _block_triangular(D, d, system.D), np.vstack([E, e])
-        own = slice(len(A) - system.states, None)
-        read = (A[own], B[own], F[own]) if stack.is_discrete else (np.eye(len(A))[own], 0.0 * B[own], 0.0 * F[own])
+        rows = slice(len(A) - system.states, None)
+        read = (
+            (A[rows], B[rows], F[rows]) if stack.is_discrete else (np.eye(len(A))[rows], 0.0 * B[rows], 0.0 * F[rows])
+        )
     alpha, beta = (np.concatenate([getattr(x.system, side) for x in layers]) for side in ("alpha", "beta"))
     try:
         whole = LureSystem(A, B, C, D, (alpha, beta), layers[0].system.dt)

@@ -143,7 +143,7 @@ class PairwiseSystem(Subject):
         """Describe the subject of a claim, without quantifiers."""
         nearest = ", W the orthogonal matrix nearest to the stored one" if self.orthogonal else ""
         return (
-            f"{part_phrase(self) or 'this network'} ({self.activation}, its stored weights and bias"
+            f"{part_phrase(self) or 'network'} ({self.activation}, stored weights and bias"
             f"{origin_phrase(self)}{nearest}, exact arithmetic)"
         )
 

@@ -13,6 +13,8 @@ from typing import Any
 from stability.errors import ConfigurationError
 
 LONGEST_PATH, LONGEST_WHOLE = 200, 100
+ALL_LAYERS = "recurrent-layers-side-by-side"
+"""Path of the part of a network that consists of all its recurrent layers without the connections between them."""
 COMPUTED, SCALED = "; computed", "; scaled"
 ORIGINS = {
     COMPUTED: ", computed in float64 from the model's parameters",
@@ -48,14 +50,27 @@ def origin_phrase(subject: Any) -> str:
 
 
 def part_phrase(subject: Any, noun: str = "") -> str:
-    """Return ``the part `PATH` of WHOLE`` with its description; for no part ``this NOUN``, or the empty string.
+    """Return ``part `PATH` of WHOLE`` with its description; for no part the noun.
 
     Example:
         >>> from stability.systems import LureSystem
         >>> part_phrase(LureSystem.linear([[-1.0]]), "cell")
-        'this cell'
+        'cell'
     """
-    path, of, whole = part_of(subject).partition(" of ")
+    path, of, _ = part_of(subject).partition(" of ")
     if not of:
-        return f"this {noun}" if noun else ""
-    return f"the part `{path}` of {whole}" + (f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun else "")
+        return noun
+    description = f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun and path != ALL_LAYERS else ""
+    return part_title(part_of(subject)).removeprefix("the ") + description
+
+
+def part_title(part: str) -> str:
+    """Return ``the part `PATH` of WHOLE`` for ``"PATH of WHOLE"``; the part ``ALL_LAYERS`` has its own phrase.
+
+    Example:
+        >>> part_title("blocks.0.layer of Net")
+        'the part `blocks.0.layer` of Net'
+    """
+    path, _, whole = part.partition(" of ")
+    title = f"the network of all layers of {whole}, each with its own input"
+    return title if path == ALL_LAYERS else f"the part `{path}` of {whole}"

@@ -145,7 +145,7 @@ class ResidualStack(Subject):
         blocks = "residual block" if len(self.layers) == 1 else "residual blocks"
         named = part_phrase(self, f"network of {len(self.layers)} {blocks}")
         kinds = ", ".join(layer.kind_name for layer in self.layers)
-        return f"{named} ({kinds}; their stored weights and biases{origin_phrase(self)}, exact arithmetic)"
+        return f"{named} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def advance(self, state: Array, u: Array) -> Array:
         """Run one step: ``(..., n)``, ``(..., p)`` to ``(..., n)``."""

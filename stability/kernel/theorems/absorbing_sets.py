@@ -45,7 +45,7 @@ from stability.kernel.format.fields import (
     State,
     require,
 )
-from stability.kernel.format.sentences import at_most, exact_text, interval_phrase
+from stability.kernel.format.sentences import at_most, entry_time, exact_text
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule, steps_made
 from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.kernel.systems.driven import DrivenSystem
@@ -67,19 +67,6 @@ def why_no_zonotopes(subject: DrivenSystem) -> str | None:
     if is_unbounded(subject.activation) and has_feedthrough(subject.system):
         return "with an activation that has no bound this proof is about networks without feedthrough (D = 0)"
     return None
-
-
-def inputs_in_box(low: Array, high: Array) -> str:
-    """State that a box contains every entry of an input.
-
-    Example:
-        >>> inputs_in_box(-np.ones(2), np.ones(2))
-        'entries in [-1, 1]'
-    """
-    if low.size and len(set(low.tolist())) == len(set(high.tolist())) == 1:
-        return f"entries in {interval_phrase(low.flat[0], high.flat[0])}"
-    ends = interval_phrase(float(low.min(initial=0.0)), float(high.max(initial=0.0)))
-    return f"entry j in [low_j, high_j] of the proof (all within {ends})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,29 +108,17 @@ class Absorbed(ProofData):
         """Return the steps from the first box to the last sets."""
         return steps_made(self.steps, self.backward)
 
-    def since(self, satisfied: str, starts: str, does: str) -> str:
-        """State the step from which a property holds, about one trajectory or two."""
+    def entry(self, levels: int = 1) -> str:
+        """State the step from which the claim holds, of a network or of a stack of levels."""
         if self.share == 0.0:
-            return f"from step K = {self.settled + 1} on, wherever {starts},"
-        limit = exact_text(1.0 + self.room)
-        longest = f"ceil(log((V - 1) / {exact_text(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
-        if self.Y is not None:
-            return (
-                f"from step K on, {self.settled} steps after {satisfied} h^T Y^-1 h <= {limit} for the Y of the proof "
-                f"(which {does} after at most {longest} steps, V the largest h(0)^T Y^-1 h(0), and at once where V is "
-                "smaller),"
-            )
+            return f"Here K = {self.settled + levels} for all initial states."
+        size = "|s_i| / r_i", "r"
         if self.falls is not None:
-            return (
-                f"from step K on, {self.settled} steps after {satisfied} -{limit} falls_i <= h_i <= {limit} r_i for r "
-                f"and falls of the proof (which {does} after at most {longest} steps, V the largest h_i(0) / r_i or "
-                "-h_i(0) / falls_i, and at once where V is smaller),"
-            )
-        box = f"|h_i| <= {limit} r_i"
-        return (
-            f"from step K on, {self.settled} steps after {satisfied} {box} for the r of the proof (which {does} after "
-            f"at most {longest} steps, V the largest |h_i(0)| / r_i, and at once where V is smaller),"
-        )
+            size = "s_i / r_i or -s_i / falls_i", "r and falls"
+        if self.Y is not None:
+            size = "s^T Y^-1 s", "Y"
+        steps = f"ceil(log((V - 1) / {exact_text(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
+        return entry_time("K", f"{self.settled + levels - 1}", steps, size, self.room)
 
     def enclosed(self, subject: DrivenSystem) -> Sets:
         """Bound pre-activations and states once the sets have settled.

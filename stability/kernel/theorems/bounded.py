@@ -35,7 +35,7 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import LIMIT, AnyArray, Metric, Number, ProofData, State, require
-from stability.kernel.format.sentences import at_least, at_most, describe
+from stability.kernel.format.sentences import at_least, at_most, for_every, inputs_phrase, theorem
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.driven import DrivenSystem
 
@@ -49,15 +49,14 @@ class Bounded(ProofData):
     input_bound: Number | None = None
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        bound = self.input_bound
-        if bound is None:
-            inputs = "every input"
-        else:
-            inputs = f"every input with entries in [{'-' * (bound != 0)}{at_least(bound)}, {at_least(bound)}]"
-        return (
-            f"{describe(subject)} is bounded: under {inputs} every trajectory ends in the ball "
-            f"|h| <= {at_most(self.radius)}."
-        )
+        inputs, bound = "", self.input_bound
+        if bound is not None:
+            inputs = (
+                f"{inputs_phrase(subject)} with entries in [{'-' * (bound != 0)}{at_least(bound)}, {at_least(bound)}]"
+            )
+        time = "k" if subject.is_discrete else "t"
+        limit = f"limsup |x({time})|_2 <= {at_most(self.radius)}"
+        return theorem(subject, f"{for_every(subject, inputs)}, every trajectory x is bounded, and {limit}.")
 
     def push(self, subject: DrivenSystem) -> tuple[Ball, Array]:
         """Return ``push_bounds`` from data in their range."""

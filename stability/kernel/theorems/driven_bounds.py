@@ -15,10 +15,11 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Number, State, require
-from stability.kernel.format.sentences import at_most, phrase_of
+from stability.kernel.format.sentences import stays_in_box
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, why_no_zonotopes
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.theorems.absorbing_sets import Absorbed, why_no_zonotopes
 from stability.kernel.theorems.driven_lmi import SIZE
 
 ENDS = "least and most must be vectors of {n} entries with least <= most"
@@ -47,12 +48,13 @@ class DrivenBounds(Absorbed):
     most: Annotated[State, ENDS]
     diagonal: Number
 
+    def bounded(self, subject: DrivenSystem | LayerStack, levels: int = 1) -> str:
+        """State the claim about a network, or about a stack of levels."""
+        box, names = (self.low, self.high), ("least", "most")
+        return stays_in_box(subject, box, names, self.diagonal, self.entry(levels))
+
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return (
-            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
-            f"{self.since('it satisfies', 'it starts', 'it does')} every trajectory stays in the box least_i <= h_i <= "
-            f"most_i of the proof, whose diagonal is {at_most(self.diagonal)} long. Nothing is said about other inputs."
-        )
+        return self.bounded(subject)
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         require((self.least <= self.most).all(), ENDS.format(n=subject.states))

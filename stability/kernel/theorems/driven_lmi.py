@@ -18,11 +18,12 @@ from stability.errors import StabilityError
 from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Refused, require
-from stability.kernel.format.sentences import at_most, decay_factor, decays, phrase_of
+from stability.kernel.format.sentences import contracts_in_box, decays, one_equilibrium
 from stability.kernel.format.theorem_table import certifies, reason_of
 from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.theorems.absorbing_sets import Absorbed, inputs_in_box, why_no_zonotopes
+from stability.kernel.theorems.absorbing_sets import Absorbed, why_no_zonotopes
 from stability.kernel.theorems.multiplier_lmi import Decay, check_lmi, no_decay
 from stability.kernel.theorems.regional_lmi import regional_system
 
@@ -51,28 +52,19 @@ def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, afte
     return f"pre-activations within {float(np.mean(high - low)):.3g} on average after {after}; {reason}"
 
 
-def one_equilibrium(subject: DrivenSystem, low: Array, high: Array) -> str:
-    """State the claim about constant inputs in a box."""
-    return (
-        f"For {phrase_of(subject)}: for every constant input with {inputs_in_box(low, high)} there is exactly "
-        "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
-    )
-
-
 @certifies(
     "driven_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=why_no_zonotopes, size=SIZE
 )
 class DrivenLmi(Absorbed, Decay):
     """Metric ``P``, multipliers ``L`` and the rate on the sets of the other data."""
 
+    def contracts(self, subject: DrivenSystem | LayerStack, levels: int = 1, *more: str) -> str:
+        """State the claim about a network, or about a stack of levels."""
+        box = (self.low, self.high)
+        return contracts_in_box(subject, box, self.overshoot, self.rate, *more, self.entry(levels))
+
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
-        return (
-            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
-            f"{self.since('both satisfy', 'they start', 'they do')} the difference d of any two trajectories satisfies "
-            f"|d(k)| <= {at_most(self.overshoot)} * {decay} |d(K)|. "
-            "Nothing is said about other inputs."
-        )
+        return self.contracts(subject)
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         require(decays(self.rate, True), no_decay(self.rate))
@@ -86,4 +78,4 @@ class DrivenEquilibrium(DrivenLmi):
     """Data of ``driven_lmi``."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return one_equilibrium(subject, self.low, self.high)
+        return one_equilibrium(subject, box=(self.low, self.high))

@@ -33,6 +33,11 @@ class Unstable(ProofData):
         """Describe the eigenvalue, see ``eigenvalue_phrase``."""
         return eigenvalue_phrase(self.named, discrete, strict=strict)
 
+    def unstable(self, inputs: str, discrete: bool, found: str = "equilibrium whose Jacobian", where: str = "") -> str:
+        """State that an equilibrium or orbit under the inputs has an unstable eigenvalue, in a part ``where``."""
+        noun = found.partition(" ")[0]
+        return f"Under {inputs} there is an {found} has {self.phrase(discrete)}{where}. This {noun} is unstable."
+
 
 def eigenvalue_text(value: complex) -> str:
     """Format an eigenvalue."""

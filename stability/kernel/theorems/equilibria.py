@@ -26,10 +26,18 @@ from stability.kernel.arithmetic.eigenpairs import closed_loop_orbit, closed_loo
 from stability.kernel.arithmetic.krawczyk import distance, enclose_equilibrium
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Input, ProofData, State, require, required
-from stability.kernel.format.sentences import describe
+from stability.kernel.format.sentences import NOT_CONTRACTING, theorem
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.eigenvalue_phrase import Unstable
+
+
+def refuted(claim: Claim, which: str = "Some") -> str:
+    """State that contraction fails, or that some or no constant input has a globally stable equilibrium."""
+    lacking = f"{which} constant input has a globally asymptotically stable equilibrium."
+    if which == "Some":
+        lacking = "Some constant input has no globally asymptotically stable equilibrium."
+    return NOT_CONTRACTING if claim.name == "contraction" else lacking
 
 
 @refutes(
@@ -46,11 +54,8 @@ class TwoEquilibria(ProofData):
     input: Input
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        attracting = "globally attracted by one equilibrium for every constant input"
-        return (
-            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under the "
-            "constant input of the proof it has two different equilibria, whose distance never changes."
-        )
+        found = "Under the constant input of the proof there are two different equilibria."
+        return theorem(subject, refuted(claim), found, "Their distance never changes.")
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         boxes: list[Ball] = []
@@ -90,12 +95,7 @@ class UnstableEquilibrium(Unstable):
     input: Input
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        attracting = "globally asymptotically stable for every constant input"
-        return (
-            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under the "
-            f"constant input of the proof it has an equilibrium whose Jacobian has {self.phrase(subject.is_discrete)}, "
-            "so trajectories that start next to it leave it."
-        )
+        return theorem(subject, refuted(claim), self.unstable("the constant input of the proof", subject.is_discrete))
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         found = required(
@@ -139,12 +139,7 @@ class UnstableEverywhere(Unstable):
     """Data: none, except ``eigenvalue`` if the sentence names it."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        attracting = "globally asymptotically stable for any constant input"
-        return (
-            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under every "
-            f"constant input it has an equilibrium whose Jacobian has {self.phrase(subject.is_discrete)}, so "
-            "trajectories that start next to it leave it."
-        )
+        return theorem(subject, refuted(claim, "No"), self.unstable("every constant input", subject.is_discrete))
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         matrix = closed_loop_pencil(subject.system, Ball.exact(np.ones(subject.system.channels)))

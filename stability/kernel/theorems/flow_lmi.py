@@ -15,12 +15,11 @@ import numpy as np
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Number, State, require
-from stability.kernel.format.sentences import at_least, at_most, decays, phrase_of
+from stability.kernel.format.sentences import at_most, contracts_in_box, decays, one_equilibrium, stays_in_box
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.theorems.absorbing_sets import inputs_in_box
 from stability.kernel.theorems.driven_bounds import ENDS, within_diagonal
-from stability.kernel.theorems.driven_lmi import decays_on, one_equilibrium
+from stability.kernel.theorems.driven_lmi import decays_on
 from stability.kernel.theorems.flow_sets import FlowSets, no_flow_sets
 from stability.kernel.theorems.multiplier_lmi import Decay, no_decay
 
@@ -33,12 +32,7 @@ class FlowLmi(FlowSets, Decay):
     """Metric ``P``, multipliers ``L`` and the rate on the sets of the other data."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return (
-            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
-            f"{self.since('both satisfy', 'they do')} the difference d of any two trajectories satisfies "
-            f"|d(t)| <= {at_most(self.overshoot)} * exp(-{at_least(self.rate)} (t - T)) |d(T)|. "
-            "Nothing is said about other inputs."
-        )
+        return contracts_in_box(subject, (self.low, self.high), self.overshoot, self.rate, self.entry)
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         require(decays(self.rate, False), no_decay(self.rate))
@@ -52,7 +46,7 @@ class FlowEquilibrium(FlowLmi):
     """Data of ``flow_lmi``."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return one_equilibrium(subject, self.low, self.high)
+        return one_equilibrium(subject, box=(self.low, self.high))
 
 
 @certifies("flow_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_flow_sets, size=SIZE)
@@ -64,12 +58,8 @@ class FlowBounds(FlowSets):
     diagonal: Number
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return (
-            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
-            f"{self.since('it satisfies', 'it does')} every trajectory stays in the box least_state_i <= h_i <= "
-            f"most_state_i of the proof, whose diagonal is {at_most(self.diagonal)} long. Nothing is said about other "
-            "inputs."
-        )
+        box, names = (self.low, self.high), ("least_state", "most_state")
+        return stays_in_box(subject, box, names, self.diagonal, self.entry)
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         require((self.least_state <= self.most_state).all(), "least_state must not be above most_state")

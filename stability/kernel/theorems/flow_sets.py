@@ -34,7 +34,7 @@ from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.arithmetic.definiteness import is_symmetric, prove_positive_definite, spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.fields import LIMIT, AnyArray, Input, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, exact_text
+from stability.kernel.format.sentences import at_least, at_most, entry_time, exact_text
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import BOX
 from stability.kernel.theorems.bounded import prove_ball_positive
@@ -152,14 +152,12 @@ class FlowSets(ProofData):
     room: Number
     time: Number
 
-    def since(self, satisfied: str, does: str) -> str:
-        """State the time from which a property holds, about one trajectory or two."""
-        limit, first = exact_text(1.0 + self.room), at_least(float(np.asarray(self.mu).flat[0]))
-        return (
-            f"from time T on, {at_most(self.time)} after {satisfied} (h - c)^T Y^-1 (h - c) <= {limit} for the first c "
-            f"and Y of the proof (which {does} after at most log((V - 1) / {exact_text(self.room)}) / {first}, V the "
-            "largest (h(0) - c)^T Y^-1 (h(0) - c), and at once where V is smaller),"
-        )
+    @property
+    def entry(self) -> str:
+        """State the time from which the claim holds."""
+        duration = f"log((V - 1) / {exact_text(self.room)}) / {at_least(float(np.asarray(self.mu).flat[0]))}"
+        size = "(s - c)^T Y^-1 (s - c)", "the first c and Y"
+        return entry_time("T", at_most(self.time), duration, size, self.room)
 
     def ranges(self, subject: DrivenSystem) -> Ranges:
         """Return the final ranges of the pre-activations.
@@ -170,22 +168,22 @@ class FlowSets(ProofData):
         require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
         require(0.0 < self.room <= 1.0 and (1.0 + self.room) - 1.0 == self.room, "room must lie in (0, 1]")
         self._fits(subject)
-        found, spent, rows = Ranges.under(subject, self.low, self.high), 0.0, range(len(self.mu))
+        ranges, spent, rows = Ranges.under(subject, self.low, self.high), 0.0, range(len(self.mu))
         for k in rows:
             Y, mu, least, centre = self.shapes[k], float(self.mu[k]), float(self.least[k]), self.centres[k]
             require(
                 k > 0 or not self.slopes[k].any(), "the first ellipsoid knows no pre-activations: its slopes are zero"
             )
-            stage = found.stage(self.slopes[k], centre)
+            stage = ranges.stage(self.slopes[k], centre)
             self._entered(stage, Y, mu, self.tau[k])
             require(spectral_bounds(Y, least, 2.0 * float(np.trace(Y))).holds, "least I < Y is not proved")
             if k:
                 rise = rise_of(self.centres[k - 1], self.shapes[k - 1], centre, least, self.room)
                 spent += max(math.log(rise / self.room), 0.0) / mu * (1 + 1e-12)
-            found.enter(centre, Y, self.room)
+            ranges.enter(centre, Y, self.room)
         require(spent * (1 + 1e-12) <= self.time, f"the ellipsoids are proved to be entered after {spent}, not sooner")
-        require((found.low <= found.high).all(), "the sets are empty: that cannot be")
-        return found
+        require((ranges.low <= ranges.high).all(), "the sets are empty: that cannot be")
+        return ranges
 
     def _fits(self, subject: DrivenSystem) -> None:
         """Check that all sizes are consistent.
@@ -197,8 +195,8 @@ class FlowSets(ProofData):
         k = len(self.mu) if self.mu.ndim == 1 else 0
         require(1 <= k <= MOST_STAGES, SIZE)
         wanted = ((k, n), (k, n, n), (k, m), (k, m + subject.inputs + n), (k,), (k,))
-        given = (self.centres, self.shapes, self.slopes, self.tau, self.mu, self.least)
-        fits = all(value.shape == shape and (np.abs(value) <= LIMIT).all() for value, shape in zip(given, wanted))
+        arrays = (self.centres, self.shapes, self.slopes, self.tau, self.mu, self.least)
+        fits = all(value.shape == shape and (np.abs(value) <= LIMIT).all() for value, shape in zip(arrays, wanted))
         require(fits, SIZE)
         require(all(is_symmetric(Y) for Y in self.shapes), "shapes must be symmetric to the last bit")
         inside = ((self.slopes >= 0.0) & (self.slopes <= activation(subject.activation).slope[1])).all()

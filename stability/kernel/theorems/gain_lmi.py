@@ -34,7 +34,7 @@ from stability.kernel.arithmetic.definiteness import (
 )
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, is_float64, require
-from stability.kernel.format.sentences import at_least, at_most, subject_phrase
+from stability.kernel.format.sentences import gain_bound
 from stability.kernel.format.theorem_table import BY_CHECK, Outcome, certifies, reason_of
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -289,14 +289,10 @@ def above_output(P: Array, H: Array) -> Definiteness:
 def gain_sentence(subject: LureSystem | DrivenSystem, claim: Claim, measure: str, horizon: float | None) -> str:
     """State a gain over a horizon."""
     value = float(claim.value if claim.value is not None else math.inf)
-    end = "at the last of" if measure == "final" else "over"
-    unit = "steps" if subject.is_discrete else "units of time"
-    span = "any number of" if horizon is None else at_least(horizon) if isinstance(horizon, float) else f"{horizon}"
-    entry = "" if isinstance(subject, DrivenSystem) else " (entering by the proof's E and F)"
-    return (
-        f"For {subject_phrase(subject)}: when the inputs{entry} of two trajectories from one state differ by "
-        f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
-    )
+    output = "The output is H x, with H of the proof."
+    if not isinstance(subject, DrivenSystem):
+        output += " The inputs enter by E and F of the proof."
+    return gain_bound(subject, value, measure, horizon, output)
 
 
 def require_own_inputs(subject: LureSystem | DrivenSystem, E: Array, F: Array) -> None:
@@ -306,8 +302,8 @@ def require_own_inputs(subject: LureSystem | DrivenSystem, E: Array, F: Array) -
         Refused: they are others.
     """
     if isinstance(subject, DrivenSystem):
-        own = np.array_equal(E, subject.E) and np.array_equal(F, subject.F)
-        require(own, "the input matrices are not those of the network")
+        same = np.array_equal(E, subject.E) and np.array_equal(F, subject.F)
+        require(same, "the input matrices are not those of the network")
 
 
 @certifies("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", value=BY_CHECK)

@@ -135,9 +135,9 @@ def check_steps(
         return False, problem
     running, big, before, largest = H if measure == "l2" else None, majorant(system), None, 0.0
     with np.errstate(all="ignore"):
-        found = storages(system, L, (E, F), running, gain, slack)
+        sequence = storages(system, L, (E, F), running, gain, slack)
         for t, weights in enumerate(L):
-            P = next(found, None)
+            P = next(sequence, None)
             if P is None or not np.abs(P).max(initial=0.0) <= LARGEST**0.5:
                 return False, f"step {t + 1} has no storage: the multipliers, or the gain, are too small"
             paid = running if t else None

@@ -15,16 +15,11 @@ from typing import Annotated
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, ProofData, State, require
-from stability.kernel.format.sentences import at_most, inputs_phrase, phrase_of, subject_phrase
+from stability.kernel.format.sentences import at_most, for_every, one_equilibrium, theorem
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.driven_bounds import within_diagonal
-from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLmi, entered_box
-
-
-def start_of(cell: GatedCell) -> str:
-    """Describe the initial states of such claims."""
-    return "|h| <= 1 and any c" if cell.kind == "lstm" else "|h| <= 1"
+from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLmi, entered_box, start_of
 
 
 @certifies("gated_bounds", subject=GatedCell, claim="bounded_in_box", value="diagonal")
@@ -36,10 +31,12 @@ class GatedBounds(ProofData):
     diagonal: Number
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        return (
-            f"For {subject_phrase(subject)}: every trajectory from {start_of(subject)} enters the box "
-            f"low_i <= x_i <= high_i of the proof, x = {'(h, c)' if subject.kind == 'lstm' else 'h'}, whose diagonal "
-            f"is {at_most(self.diagonal)} long, and stays in it."
+        return theorem(
+            subject,
+            f"{for_every(subject)}, every trajectory{start_of(subject)} enters the box low_i <= x_i <= high_i of the "
+            "proof and stays there.",
+            f"Here x = {'(h, c)' if subject.kind == 'lstm' else 'h'}.",
+            f"The box has diagonal at most {at_most(self.diagonal)}.",
         )
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
@@ -63,11 +60,7 @@ class GatedEquilibrium(ProofData):
     p_max: Number | None = None
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        constant = inputs_phrase(subject).replace("every input", "every constant input", 1)
-        return (
-            f"For {phrase_of(subject)}: for {constant} there is exactly one equilibrium, and every trajectory from "
-            f"{start_of(subject)} approaches it under that input."
-        )
+        return one_equilibrium(subject, start_of(subject))
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         named = "equilibrium" if subject.input_low is None else "equilibrium_in_box"

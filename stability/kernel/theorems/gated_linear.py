@@ -18,7 +18,7 @@ import numpy as np
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, exact_text
+from stability.kernel.format.sentences import at_least, at_most, exact_text, theorem
 from stability.kernel.format.theorem_table import certifies, refutes
 from stability.kernel.systems.gated_linear import DeltaInjection, GatedLinearLayer
 from stability.kernel.theorems.gated_linear_bounds import (
@@ -42,9 +42,8 @@ def _uncovered(kind: str) -> Callable[[GatedLinearLayer], str | None]:
     return reason
 
 
-def _beginning(layer: GatedLinearLayer) -> str:
-    phrase = layer.phrase
-    return f"{phrase[0].upper()}{phrase[1:]}, for {layer.input_set.phrase}:"
+def _for_inputs(layer: GatedLinearLayer) -> str:
+    return f"For {layer.input_set.phrase}"
 
 
 def _require_above(stated: Array, proved: Array, name: str) -> None:
@@ -76,10 +75,12 @@ class GateExtremes(ProofData):
             f"{int(n)} steps" if n < np.inf else "no number of steps"
             for n in (np.sort(steps)[len(steps) // 2], steps.max())
         )
-        return (
-            f"{_beginning(subject)} the decay of every {subject.unit} is at most {at_most(self.decay, near=1.0)} per "
-            f"step. The weight of an input is at most {exact_text(self.tol)} after {median} in the median "
-            f"{subject.unit} and after {most} in the slowest."
+        decay = at_most(self.decay, near=1.0)
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, the decay of every {subject.unit} is at most {decay} per step.",
+            f"The weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit}, and "
+            f"after {most} in the slowest.",
         )
 
     def check(self, subject: Any, claim: Claim) -> str:
@@ -113,20 +114,24 @@ class _StateBound(_UnitBounds):
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
         size = "|h_i(t)|" if subject.unit != "head" else "|S_i(t)|_F"
-        return (
-            f"{_beginning(subject)} from every initial state with {size.replace('t', '0')} <= r_i, {size} <= r_i at "
-            f"every step t in every {subject.unit} i. The largest r_i of the proof is {at_most(self.most)}."
+        start = size.replace("t", "0")
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)} and every initial state with {start} <= r_i, {size} <= r_i for all t >= 0 and every "
+            f"{subject.unit} i.",
+            f"The largest r_i of the proof is {at_most(self.most)}.",
         )
 
 
 class _Gain(_UnitBounds):
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
-        size = "|h_i(t) - h_i'(t)|" if subject.unit != "head" else "|S_i(t) - S_i'(t)|_F"
-        return (
-            f"{_beginning(subject)} any two runs from the zero state, with inputs u and u', satisfy {size} <= "
-            f"g_i sup_s |u(s) - u'(s)|_2 at every step t in every {subject.unit} i. The largest g_i of the proof is "
-            f"{at_most(self.most)}."
+        size = "|x_i(t) - y_i(t)|" if subject.unit != "head" else "|X_i(t) - Y_i(t)|_F"
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, two trajectories from the zero state with inputs u, v satisfy {size} <= "
+            f"g_i sup_s |u(s) - v(s)|_2 for all t >= 0 and every {subject.unit} i.",
+            f"The largest g_i of the proof is {at_most(self.most)}.",
         )
 
 
@@ -157,10 +162,12 @@ class ExpandingUnit(ProofData):
 
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
-        return (
-            f"{_beginning(subject)} {subject.unit} {self.unit} grows. The difference of any two of its states grows "
-            f"by a factor of at least {at_least(math.exp(self.log_growth) * (1 - 1e-12))} in every step: states are "
-            "unbounded."
+        factor = at_least(math.exp(self.log_growth) * (1 - 1e-12))
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, the difference of any two states of {subject.unit} {self.unit} grows by a factor of "
+            f"at least {factor} per step.",
+            "Its states are not bounded.",
         )
 
     def check(self, subject: Any, claim: Claim) -> str:
@@ -184,9 +191,11 @@ class Accumulator(ProofData):
 
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
-        return (
-            f"{_beginning(subject)} {len(self.units)} of {subject.units} {subject.unit}s forget nothing (the first is "
-            f"number {int(self.units[0])}). Their decay a has 1 - a <= 2^-25 in every step: a float32 gate rounds to 1."
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, {len(self.units)} of {subject.units} {subject.unit}s have a decay a with "
+            f"1 - a <= 2^-25 at every step. The first is number {int(self.units[0])}.",
+            "A float32 gate rounds such a decay to 1, so nothing is forgotten.",
         )
 
     def check(self, subject: Any, claim: Claim) -> str:

@@ -18,7 +18,7 @@ from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.eigenpairs import Matrix
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import LIMIT, AnyArray, ProofData, as_rows, require, required
-from stability.kernel.format.sentences import at_least, at_most, describe, exact_text
+from stability.kernel.format.sentences import NOT_CONTRACTING, at_least, at_most, exact_text, orbits_apart, theorem
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.reachability.gated_orbits import enclose_orbit, orbit_jacobian
 from stability.kernel.systems.gated_cell import GatedCell
@@ -56,7 +56,7 @@ def inputs_of(subject: Any, value: Array) -> Array:
 def input_phrase(value: Array) -> str:
     """Describe the input of a witness, with the range of its entries rounded outwards."""
     value = as_rows(value)
-    kind = "constant input" if len(value) == 1 else f"input of period {len(value)}"
+    kind = "the constant input" if len(value) == 1 else f"the input of period {len(value)}"
     if not value.size:
         return f"{kind} of the proof"
     low, high = float(value.min()), float(value.max())
@@ -87,18 +87,9 @@ class OrbitsApart(ProofData):
     second: AnyArray | None = None
 
     def sentence(self, subject: Any, claim: Claim) -> str:
-        return f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has {self.phrase()}."
-
-    def phrase(self) -> str:
-        """Describe the orbits."""
         period, first = len(as_rows(self.input)), len(as_rows(self.first))
-        if self.second is None:
-            apart = "a step" if period == 1 else f"{period} steps"
-            return f"an orbit of period {first}, and two trajectories that run it {apart} apart never approach"
-        second = len(as_rows(self.second))
-        if max(first, second) == 1:
-            return "two different equilibria, whose distance never changes"
-        return f"two orbits of periods {first} and {second}, which never approach each other"
+        second = None if self.second is None else len(as_rows(self.second))
+        return orbits_apart(subject, input_phrase(self.input), period, first, second)
 
     def enclose(self, subject: Any, orbit: Array, inputs: Array) -> Ball | None:
         """Return boxes ``(k, n)`` that contain an orbit, or ``None``."""
@@ -135,15 +126,12 @@ class UnstableOrbit(Unstable):
     state: AnyArray
     input: AnyArray
 
-    def describe_divergence(self, subject: Any, where: str, runs: str) -> str:
-        """State the equilibrium or orbit, its unstable multiplier, its place ``where``, and the diverging runs."""
-        length, which = len(as_rows(self.state)), self.phrase(True)
-        orbit = f"an orbit of period {length} along which the product of the Jacobians has {which}"
-        return (
-            f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has "
-            f"{f'an equilibrium whose Jacobian has {which}' if length == 1 else orbit}{where}, so {runs} that start "
-            "next to it leave it."
-        )
+    def diverges(self, subject: Any, where: str = "") -> str:
+        """State the equilibrium or orbit and its unstable multiplier, which belongs to ``where``."""
+        length, found = len(as_rows(self.state)), "equilibrium whose Jacobian"
+        if length > 1:
+            found = f"orbit of period {length} along which the product of the Jacobians"
+        return theorem(subject, NOT_CONTRACTING, self.unstable(input_phrase(self.input), True, found, where))
 
     def multiplier(self, jacobian: Ball, whose: str) -> str:
         """Return the proved property of a multiplier of ``whose`` outside the unit circle.
@@ -168,7 +156,7 @@ class GatedUnstable(UnstableOrbit):
     """Unstable orbit or equilibrium of a cell."""
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        return self.describe_divergence(subject, "", "trajectories")
+        return self.diverges(subject)
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         inputs = inputs_of(subject, self.input)

@@ -21,7 +21,7 @@ import numpy as np
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Number, ProofData, State, require
-from stability.kernel.format.sentences import at_most, decay_factor, subject_phrase
+from stability.kernel.format.sentences import at_most, decay_bound, for_every, theorem
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_bounds import JacobianBound, absorbs, embedding, is_invariant
 from stability.kernel.systems.gated_cell import GatedCell
@@ -45,6 +45,11 @@ def entered_box(cell: GatedCell, low: Array, high: Array) -> Interval:
     return box
 
 
+def start_of(cell: GatedCell) -> str:
+    """Describe the initial states of claims about a cell."""
+    return f" with |h_i(0)| <= 1{' and any c(0)' if cell.kind == 'lstm' else ''}"
+
+
 class OverBox(ProofData):
     """Absorbing state box ``low``, ``high`` (n,) over which a cell is proved to contract."""
 
@@ -54,17 +59,17 @@ class OverBox(ProofData):
     overshoot: Number
 
     def contracts(self, subject: GatedCell, norm: str) -> str:
-        """State the meaning and size of the state box, and the decay of differences in it."""
+        """State that every trajectory enters the box, its size, and the decay of differences in it."""
         low, high = self.low, self.high
         size = np.maximum(np.abs(low), np.abs(high)) if low.shape == high.shape == (subject.states,) else np.zeros(0)
         parts = [("h", size[: subject.hidden]), ("c", size[subject.hidden :])]
-        sizes = " and ".join(f"|{name}| <= {at_most(float(x.max()))}" for name, x in parts if x.size)
-        start = "|h| <= 1 and any c" if subject.kind == "lstm" else "|h| <= 1"
-        return (
-            f"For {subject_phrase(subject)}: every trajectory from {start} enters the box of the proof, in which "
-            f"{sizes} in every entry, and stays in it; the difference d of any two trajectories that start in it "
-            f"satisfies |d| <= {at_most(self.overshoot)} * {decay_factor(self.rate, True)} |d(0)| after k steps, in "
-            f"the {norm} norm."
+        sizes = " and ".join(f"|{name}_i| <= {at_most(float(x.max()))}" for name, x in parts if x.size)
+        bound = decay_bound(self.overshoot, self.rate, True, norm=norm)
+        return theorem(
+            subject,
+            f"{for_every(subject)}, every trajectory{start_of(subject)} enters the box B of the proof and stays there.",
+            f"In B, {sizes}.",
+            f"Under every such input, any two trajectories x, y that start in B satisfy {bound}.",
         )
 
     def box(self, cell: GatedCell) -> Interval:
@@ -83,7 +88,7 @@ class IntervalJacobian(OverBox):
     d: Annotated[State, "d must be a vector of {n} entries"]
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        return self.contracts(subject, "infinity")
+        return self.contracts(subject, "inf")
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         rate, d = self.rate, self.d
@@ -102,7 +107,7 @@ class IntervalLmi(OverBox, Decay):
     """Data ``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` about the system of the slope intervals."""
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        return self.contracts(subject, "Euclidean")
+        return self.contracts(subject, "2")
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         system = embedding(subject, self.box(subject))

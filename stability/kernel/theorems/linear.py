@@ -29,7 +29,7 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.unstable_matrices import enclose_unstable
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Channels, State, require, required
-from stability.kernel.format.sentences import describe
+from stability.kernel.format.sentences import NOT_CONTRACTING, for_every, slopes_phrase, theorem
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -45,10 +45,11 @@ class DestabilisingSlopes(Unstable):
     def sentence(self, subject: LureSystem, claim: Claim) -> str:
         value = self.phrase(subject.is_discrete, strict=False)
         if subject.channels == 0:
-            return f"{describe(subject)} is not exponentially stable: A has {value}."
-        return (
-            f"{describe(subject)} is not exponentially stable for every activation with its slopes: the linear "
-            f"activation with the slopes K of the proof gives A + B K (I - D K)^-1 C {value}."
+            return theorem(subject, "It is not exponentially stable.", f"A has {value}.")
+        return theorem(
+            subject,
+            f"It is not exponentially stable for {slopes_phrase(subject).replace('every', 'some', 1)}.",
+            f"With the linear activation of slopes K of the proof, A + B K (I - D K)^-1 C has {value}.",
         )
 
     def check(self, subject: LureSystem, claim: Claim) -> str:
@@ -72,17 +73,16 @@ class UnstableLinear(Unstable):
     difference: State | None = None
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        who, bounded = describe(subject), "" if subject.system.channels == 0 else " and the activation is bounded"
-        value = self.phrase(subject.is_discrete, strict=self.difference is not None)
-        if self.difference is not None:
-            what = "contracting" if claim.name == "contraction" else "bounded"
-            return (
-                f"{who} is not {what}: its linear part has {value}{bounded}, so under every input "
-                "two trajectories that start with the difference of the proof move apart for ever."
-            )
-        return (
-            f"{who} does not contract at any uniform exponential rate: its linear part has "
-            f"{value}{bounded}, so differences between far-apart trajectories shrink at most at a bounded speed."
+        bounded = "" if subject.system.channels == 0 else " and the activation is bounded"
+        linear = f"The linear part has {self.phrase(subject.is_discrete, strict=self.difference is not None)}{bounded}."
+        if self.difference is None:
+            rate, slow = "It is not contracting at any uniform exponential rate.", "Large differences of trajectories"
+            return theorem(subject, rate, linear, f"{slow} shrink at most at a bounded speed.")
+        return theorem(
+            subject,
+            NOT_CONTRACTING if claim.name == "contraction" else "It is not bounded.",
+            linear,
+            f"{for_every(subject)}, two trajectories with the first difference of the proof move apart without bound.",
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Index, Number, Pair, ProofData, Text, require
-from stability.kernel.format.sentences import at_least, exact_text, phrase_of
+from stability.kernel.format.sentences import at_least, interval_phrase, theorem
 from stability.kernel.systems.classifier import Classifier
 
 LARGEST = 1e12
@@ -33,15 +33,20 @@ class LocalBall(ProofData):
 
     @property
     def norm_name(self) -> str:
-        """Return the norm's name in a sentence."""
+        """Return the norm of the ball."""
         return self.measure
 
-    def claimed(self, subject: Classifier, condition: str = "") -> str:
-        """State the claim, with a condition on the perturbed input after the radius."""
-        where = "" if self.mask is None else " of the entries that its mask names"
-        return (
-            f"For {phrase_of(subject)}: no perturbation{where} of the proof's input within {self.norm_name} radius "
-            f"{at_least(self.radius)}{condition} changes its class, {self.label}."
+    def claimed(self, subject: Classifier, stepwise: bool = False, bounds: Pair | None = None) -> str:
+        """State the claim about a perturbation, or one at every step, with the bounds of the perturbed input."""
+        size = f"|d{'(t)' * stepwise}|_{'inf' if self.norm_name == 'linf' else '2'} <= {at_least(self.radius)}"
+        steps = " at every step t" if stepwise else ""
+        mask = "" if self.mask is None else ", zero outside the mask of the proof,"
+        clipped = "" if bounds is None else f" and the entries of x + d in {interval_phrase(*bounds)}"
+        return theorem(
+            subject,
+            "Let x be the input sequence of the proof.",
+            f"For every perturbation d{mask} with {size}{steps}{clipped}, the class of x + d is {self.label}.",
+            "Other inputs are not covered.",
         )
 
     def require_ball(self, subject: Classifier) -> None:
@@ -54,7 +59,7 @@ class LocalBall(ProofData):
         problem = subject.out_of_range
         require(problem is None, problem or "")
         require(x.ndim != 2 or x.shape[1] <= WIDEST, f"a step has at most {WIDEST:,} features in such a proof")
-        norm = self.norm_name.replace("_", "")
+        norm = self.norm_name
         require(self.norm == norm, f"the norm of such a proof is {norm}")
         require(self.label < subject.classes, "the label is none of the network's classes")
         require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")
@@ -69,18 +74,10 @@ class LocalClippedBall(LocalBall):
 
     bounds: Pair | None = None
 
-    measure: ClassVar[str] = "l_inf"
+    measure: ClassVar[str] = "linf"
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:
-        return self.claimed(subject, self.clipped)
-
-    @property
-    def clipped(self) -> str:
-        """State that a perturbed input stays between two numbers."""
-        if self.bounds is None:
-            return ""
-        low, high = (exact_text(end) for end in self.bounds)
-        return f", under which the input stays in [{low}, {high}],"
+        return self.claimed(subject, bounds=self.bounds)
 
     def require_ball(self, subject: Classifier) -> None:
         super().require_ball(subject)

@@ -97,7 +97,7 @@ class LocalEllipsoids(LocalBall):
     measure: ClassVar[str] = "l2"
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:
-        return self.claimed(subject, " at every step" if self.tau is not None else "")
+        return self.claimed(subject, self.tau is not None)
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_ball(subject)

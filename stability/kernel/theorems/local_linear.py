@@ -37,11 +37,10 @@ class LocalLinear(LocalClippedBall):
 
     @property
     def norm_name(self) -> str:
-        return "l_inf" if self.norm == "linf" else "l2"
+        return "linf" if self.norm == "linf" else "l2"
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:
-        each = "" if self.budget is None else " at every step"
-        return self.claimed(subject, each + self.clipped)
+        return self.claimed(subject, self.budget is not None, self.bounds)
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_ball(subject)

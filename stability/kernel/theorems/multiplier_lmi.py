@@ -40,7 +40,7 @@ from stability.kernel.arithmetic.exact_polynomials import integers
 from stability.kernel.arithmetic.floating_point import UNIT
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, contraction, decays, full_phrase, subject_phrase
+from stability.kernel.format.sentences import at_least, at_most, contraction, decays, nonexpansion, one_equilibrium
 from stability.kernel.format.theorem_table import Outcome, certifies, reason_of
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
@@ -280,10 +280,7 @@ class AttractingEquilibrium(ProofData):
     rate: Number
 
     def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
-        return (
-            f"For {full_phrase(subject)}: for every constant input there is exactly one equilibrium, and it attracts "
-            "every trajectory."
-        )
+        return one_equilibrium(subject)
 
     def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         require(decays(self.rate, subject.is_discrete), no_decay(self.rate))
@@ -307,10 +304,7 @@ class GrowthLmi(ProofData):
     factor: Number
 
     def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
-        return (
-            f"For {subject_phrase(subject)}: no step stretches the difference of two trajectories by more than "
-            f"the factor {at_most(self.factor, near=1.0)}, which is within 1e-6 of non-expansion."
-        )
+        return nonexpansion(subject, self.factor)
 
     def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         words = f"the factor must lie in [1, {LARGEST_FACTOR!r}]: beyond it distances grow"

@@ -154,7 +154,7 @@ class NearRun(Absorbed):
         require((self.run_low <= self.run_high).all(), RUN.format(n=subject.states))
         require(self.turns <= MOST_TURNS and self.settling <= MOST_SETTLING, "more steps than this checker makes")
         steps = max(2 * self.turns - 1, self.settling)
-        tube, found = zonotopes_from_box(subject, (self.low, self.high), (self.run_low, self.run_high), steps), None
+        tube, enclosure = zonotopes_from_box(subject, (self.low, self.high), (self.run_low, self.run_high), steps), None
         for k in range(1, steps + 1):
             tube.step()
             states = tube.states()
@@ -163,9 +163,9 @@ class NearRun(Absorbed):
             if self.turns <= k < 2 * self.turns:
                 require(contains_box(states, (self.run_low, self.run_high)), "the run may leave its box")
             if k == self.settling:
-                found = Sets(tube.low, tube.high, states)
-        assert found is not None  # settling is positive
-        return found
+                enclosure = Sets(tube.low, tube.high, states)
+        assert enclosure is not None  # settling is positive
+        return enclosure
 
 
 def contains_box(states: tuple[Array, Array], box: tuple[Array, Array]) -> bool:

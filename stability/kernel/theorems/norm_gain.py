@@ -27,7 +27,7 @@ import numpy as np
 from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, gamma, prove_positive_definite, round_up
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, require
-from stability.kernel.format.sentences import at_most, subject_phrase
+from stability.kernel.format.sentences import gain_bound
 from stability.kernel.format.theorem_table import BY_CHECK, certifies
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.gain_lmi import bound
@@ -112,14 +112,9 @@ class NormGain(ProofData):
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
         value = float(claim.value if claim.value is not None else math.inf)
-        end = "at the last of" if self.measure == "final" else "over"
-        span = "any number of" if self.horizon is None else f"{self.horizon}"
-        own = self.H.shape == (subject.states,) * 2 and np.array_equal(self.H, np.eye(subject.states))
-        what = "their states" if own else "their outputs H x (H of the proof)"
-        return (
-            f"For {subject_phrase(subject)}: when the inputs of two trajectories from one state differ by u, {what} "
-            f"differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} steps."
-        )
+        state = self.H.shape == (subject.states,) * 2 and np.array_equal(self.H, np.eye(subject.states))
+        output = f"The output is {'the state' if state else 'H x, with H of the proof'}."
+        return gain_bound(subject, value, self.measure, self.horizon, output)
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
         require(self.measure in ("final", "l2"), f"unknown measure {self.measure!r}")

@@ -33,7 +33,16 @@ from stability.kernel.arithmetic.definiteness import LARGEST, gamma, prove_posit
 from stability.kernel.arithmetic.eigenpairs import Matrix
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
-from stability.kernel.format.sentences import at_least, at_most, contraction, decays, describe, subject_phrase
+from stability.kernel.format.sentences import (
+    NOT_CONTRACTING,
+    at_least,
+    at_most,
+    contraction,
+    decays,
+    for_every,
+    nonexpansion,
+    theorem,
+)
 from stability.kernel.format.theorem_table import certifies, refutes
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.eigenvalue_phrase import Unstable
@@ -116,11 +125,7 @@ class PairGrowth(ProofData):
     factor: Number
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
-        never = f"For {subject_phrase(subject)}: no step stretches the difference of two trajectories"
-        if self.factor == 1.0:
-            return f"{never}."
-        near = at_most(self.factor, near=1.0)
-        return f"{never} by more than the factor {near}, which is within 1e-6 of non-expansion."
+        return nonexpansion(subject, self.factor)
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
         words = f"the factor must lie in [1, {LARGEST_FACTOR!r}]: beyond it distances grow"
@@ -135,11 +140,9 @@ class PairIsometry(ProofData):
     """Data: none; the subject determines everything."""
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
-        return (
-            f"{describe(subject)} is not contracting: for every input and every number of steps, a trajectory from "
-            "zero and one that starts far enough from it are after so many steps still more than half as far apart as "
-            "they were at the start."
-        )
+        apart = "|x(k) - y(k)|_2 > |x(0) - y(0)|_2 / 2"
+        far = f"all trajectories x, y with x(0) = 0 and |y(0)|_2 large enough for k satisfy {apart}"
+        return theorem(subject, NOT_CONTRACTING, f"{for_every(subject)} and every k >= 0, {far}.")
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
         bias = math.sqrt(float(subject.b @ subject.b))
@@ -175,10 +178,12 @@ class PairLinear(Unstable):
     """Data: none, except ``eigenvalue`` if the sentence names it."""
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
-        return (
-            f"{describe(subject)} is not contracting: W has {self.phrase(True, strict=False)}, and far from zero "
-            "modReLU changes a vector by no more than its bias, so that under every input two trajectories that start "
-            "far enough apart follow the powers of W for as long as one likes."
+        return theorem(
+            subject,
+            NOT_CONTRACTING,
+            f"W has {self.phrase(True, strict=False)}, and modReLU changes a vector by at most its bias far from zero.",
+            f"{for_every(subject)}, two trajectories that start far enough apart follow the powers of W arbitrarily "
+            "long.",
         )
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
@@ -195,9 +200,12 @@ class PairJump(ProofData):
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
         gap = at_least(2.0 * subject.b[self.pair]) if self.pair < len(subject.b) else "0"
-        return (
-            f"{describe(subject)} is not contracting: under every input there are states, as close to each other as "
-            f"one likes, that are at least {gap} apart one step later, since modReLU jumps where its bias is positive."
+        return theorem(
+            subject,
+            NOT_CONTRACTING,
+            f"{for_every(subject)}, some states arbitrarily close to each other are at least {gap} apart one step "
+            "later.",
+            "The reason is that modReLU jumps where its bias is positive.",
         )
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:

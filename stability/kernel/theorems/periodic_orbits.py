@@ -19,7 +19,7 @@ from stability.kernel.arithmetic.eigenpairs import closed_loop_orbit
 from stability.kernel.arithmetic.krawczyk import Orbit, distance, enclose_orbit
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import LONGEST, Inputs, ProofData, States, require, required
-from stability.kernel.format.sentences import describe
+from stability.kernel.format.sentences import NOT_CONTRACTING, orbits_apart, theorem
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.eigenvalue_phrase import Unstable
@@ -65,15 +65,9 @@ class PeriodicOrbits(ProofData):
     second: States | None = None
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        first, inputs = len(self.first), len(self.input)
-        if self.second is not None:
-            what = f"two different orbits of periods {first} and {len(self.second)}, which never approach each other"
-        else:
-            apart = "one step" if inputs == 1 else f"{inputs} steps"
-            what = (
-                f"an orbit of period {first}, and two trajectories that run it {apart} apart never approach each other"
-            )
-        return f"{describe(subject)} is not contracting: under {_under(self.input)} of the proof it has {what}."
+        second = None if self.second is None else len(self.second)
+        under = f"{_under(self.input)} of the proof"
+        return orbits_apart(subject, under, len(self.input), len(self.first), second)
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         first = require_orbit(subject, self.first, self.input).states
@@ -96,11 +90,8 @@ class UnstablePeriodicOrbit(Unstable):
     input: Inputs
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return (
-            f"{describe(subject)} is not contracting: under {_under(self.input)} of the proof it has an orbit of "
-            f"period {len(self.orbit)} whose linearisation, step by step, has {self.phrase(True)}, so trajectories "
-            "that start next to it leave it."
-        )
+        orbit = f"orbit of period {len(self.orbit)} whose linearization, one block for each step,"
+        return theorem(subject, NOT_CONTRACTING, self.unstable(f"{_under(self.input)} of the proof", True, orbit))
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         box = require_orbit(subject, self.orbit, self.input, "the orbit")

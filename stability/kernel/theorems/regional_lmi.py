@@ -21,7 +21,7 @@ from stability.errors import StabilityError
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Channels, Input, Metric, Number, Refused, State, require, required
-from stability.kernel.format.sentences import at_least, at_most, decay_factor, decays, describe
+from stability.kernel.format.sentences import at_least, decay_bound, decays, for_every, inputs_phrase, theorem
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.ellipsoid_region import Region, region_bounds
 from stability.kernel.systems.driven import DrivenSystem
@@ -64,15 +64,16 @@ class RegionalLmi(Decay):
     input_bound: Number
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        decay = decay_factor(self.rate, subject.is_discrete)
-        bound = self.input_bound
-        moves = f"every input with |u_j - u0_j| <= {at_least(bound)} at all times, u0 that of the proof,"
-        inputs = "the constant input u0 of the proof" if bound == 0 else moves
-        return (
-            f"{describe(subject)} contracts regionally: under {inputs} the ellipsoid "
-            f"(h - c)^T P (h - c) <= l of the proof is never left, and any two trajectories that start "
-            f"in it satisfy |d| <= {at_most(self.overshoot)} * {decay} |d(0)|. It contains the ball "
-            f"|h - c| <= {at_least(self.radius)}; nothing is said about states outside the ellipsoid."
+        bound, inputs = self.input_bound, "the constant input u0 of the proof"
+        if bound != 0:
+            inputs = f"{inputs_phrase(subject)} with |u_j - u0_j| <= {at_least(bound)} (u0 of the proof)"
+        decay = decay_bound(self.overshoot, self.rate, subject.is_discrete)
+        return theorem(
+            subject,
+            f"{for_every(subject, inputs)}, the ellipsoid E of the proof, (x - c)^T P (x - c) <= l, is invariant.",
+            f"Under every such input, any two trajectories x, y that start in E satisfy {decay}.",
+            f"E contains the ball |x - c|_2 <= {at_least(self.radius)}.",
+            "Trajectories outside E and other inputs are not covered.",
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:

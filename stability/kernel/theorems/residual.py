@@ -40,7 +40,7 @@ from stability.kernel.format.fields import (
     require,
     required,
 )
-from stability.kernel.format.sentences import at_most, contraction, decays, phrase_of
+from stability.kernel.format.sentences import contraction, decays, gain_bound
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
 from stability.kernel.theorems.norm_gain import is_horizon, prove_above
@@ -97,10 +97,10 @@ def gain_below(network: ResidualStack, claims: list[Claim], span: Span) -> float
     """
     total = norm_above(network.encoder)
     for k, (out, scale) in enumerate(branches(network)[:-1]):
-        own = layer_gain(network.layers[k], claims[k], None, Span("l2", span.horizon))
-        if isinstance(own, str):
-            return f"layer {k}: {own}"
-        total *= 1.0 + out * scale * own
+        gain = layer_gain(network.layers[k], claims[k], None, Span("l2", span.horizon))
+        if isinstance(gain, str):
+            return f"layer {k}: {gain}"
+        total *= 1.0 + out * scale * gain
     return total
 
 
@@ -117,16 +117,16 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
         Refused: a norm that is not proved.
     """
     below = gain_below(network, claims, span)
-    own = layer_gain(network.layers[-1], claims[-1], None, span)
-    if isinstance(below, str) or isinstance(own, str):
-        return below if isinstance(below, str) else f"layer {len(claims) - 1}: {own}"
+    gain = layer_gain(network.layers[-1], claims[-1], None, span)
+    if isinstance(below, str) or isinstance(gain, str):
+        return below if isinstance(below, str) else f"layer {len(claims) - 1}: {gain}"
     scale = float(np.abs(network.scales[-1]).max(initial=0.0)) * STRETCH[network.between]
     M, size = network.mixing[-1], 1.0
     through = norm_above(M)
     if head is not None:
         size = norm_above(head)
         through = min(size * through, norm_above(head @ M) + _product_error(head, M))
-    total = round_up(below * (size + through * scale * own) * GROW)
+    total = round_up(below * (size + through * scale * gain) * GROW)
     return total if math.isfinite(total) else "the bound overflows"
 
 
@@ -174,17 +174,9 @@ class ResidualGain(ProofData):
     head: AnyArray | None = None
 
     def sentence(self, subject: ResidualStack, claim: Claim) -> str:
-        output = "what the last block puts out"
-        if self.head is not None:
-            output += ", under the linear head of the proof,"
-        steps = "any number of" if self.horizon is None else f"{self.horizon}"
-        over = f"in the l2 norm over {'the whole sequence' if self.horizon is None else f'{steps} steps'}"
-        if self.measure == "final":
-            over = f"at the last of {steps} steps, |u| the l2 norm over all of them"
-        moved = f"{output} differs by at most {at_most(self.gain)} |u|, {over}"
-        return (
-            f"For {phrase_of(subject)}, two runs from one state and any two sequences u1, u2 of inputs, with "
-            f"difference u = u1 - u2: {moved}."
+        head = "" if self.head is None else ", under the linear head of the proof"
+        return gain_bound(
+            subject, self.gain, self.measure, self.horizon, f"The output is that of the last block{head}."
         )
 
     def check(self, subject: ResidualStack, claim: Claim) -> str:

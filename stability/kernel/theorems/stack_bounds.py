@@ -18,14 +18,14 @@ import numpy as np
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Count, Input, Number, Parts, ProofData, State, require
-from stability.kernel.format.sentences import at_most, phrase_of
+from stability.kernel.format.sentences import stays_in_box
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.backward_bounds import steps_made
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
-from stability.kernel.theorems.absorbing_sets import BOX, inputs_in_box
+from stability.kernel.theorems.absorbing_sets import BOX
 from stability.kernel.theorems.driven_bounds import ENDS, within_diagonal
-from stability.kernel.theorems.stack_contraction import BOUNDS, cell_names, proved_layers, require_parts
+from stability.kernel.theorems.stack_contraction import BOUNDS, proved_layers, require_parts, start_of_layers
 
 Array = np.ndarray
 SIDES = {
@@ -67,19 +67,13 @@ class StackEnds(ProofData):
     since: Count | None = None
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
-        deep = any(isinstance(layer, GatedCell) and layer.kind == "lstm" for layer in subject.layers)
-        since = f"some {'step' if subject.is_discrete else 'time'} on"
+        more = [f"The proof does not bound {'K' if subject.is_discrete else 'T'}, which depends on the trajectory."]
         if self.since is not None:
-            since = f"step K = {self.since} on, wherever it starts"
-        return (
-            f"For {phrase_of(subject)}, {cell_names(subject)}, under every input with "
-            f"{inputs_in_box(self.low, self.high)} at all times: from {since}, every "
-            f"run{' in whose gated layers |h| <= 1 at its start' if gated else ''} "
-            f"stays in the box least_i <= x_i <= most_i of the proof, x the states of all layers"
-            f"{', of an LSTM h before c' if deep else ''}, whose diagonal is {at_most(self.diagonal)} long. "
-            "Nothing is said about other inputs."
-        )
+            more = [f"Here K = {self.since} for all initial states."]
+        if any(isinstance(layer, GatedCell) and layer.kind == "lstm" for layer in subject.layers):
+            more.append("In an LSTM layer, h comes before c.")
+        box, start = (self.low, self.high), start_of_layers(subject)
+        return stays_in_box(subject, box, ("least", "most"), self.diagonal, *more, start=start)
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
@@ -92,10 +86,10 @@ class StackEnds(ProofData):
             if not isinstance(layer, GatedCell):
                 held = (data["low"] <= low).all() and (high <= data["high"]).all()
                 require(held, f"layer {k} may read values outside the input box of its proof")
-            own = slice(at, at + layer.states)
-            held = (self.least[own] <= data[least]).all() and (data[most] <= self.most[own]).all()
+            states = slice(at, at + layer.states)
+            held = (self.least[states] <= data[least]).all() and (data[most] <= self.most[states]).all()
             require(held, f"the states of layer {k} may leave the box")
-            low, high, at = layer.output(data[least]), layer.output(data[most]), own.stop
+            low, high, at = layer.output(data[least]), layer.output(data[most]), states.stop
             if self.since is not None:
                 named = steps_named(data) if part["kind"] == "driven_bounds" else None
                 require(named is not None, f"layer {k} names no step from which on it is in its box")

@@ -26,7 +26,7 @@ from stability.kernel.arithmetic.balls import system_balls
 from stability.kernel.arithmetic.intervals import Interval, euclidean_norms, upper_product
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.fields import Number, Parts, ProofData, require, required
-from stability.kernel.format.sentences import at_most, decay_factor, decays, inputs_phrase, phrase_of
+from stability.kernel.format.sentences import at_most, decay_bound, decays, for_every, one_equilibrium, theorem
 from stability.kernel.format.theorem_table import RULES, certifies
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
@@ -222,6 +222,12 @@ def boxes_fit(stack: LayerStack, claims: list[Claim]) -> str | None:
     return None
 
 
+def start_of_layers(stack: LayerStack) -> str:
+    """Describe the initial states of claims about a stack: those of gated layers lie in ``[-1, 1]``."""
+    gated = any(layer.rests_on_boxes for layer in stack.layers)
+    return " whose gated layers start with |h_i(0)| <= 1" if gated else ""
+
+
 @certifies("cascade", subject=LayerStack, claim="contraction", value="rate")
 class StackContraction(ProofData):
     """Data: ``layers``, kind, data and rate of each layer's proof."""
@@ -232,21 +238,15 @@ class StackContraction(ProofData):
     tolerance: Number
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        first = subject.layers[0]
         gated = any(layer.rests_on_boxes for layer in subject.layers)
-        start = " that start in the invariant boxes of the proof" if gated else ""
-        rate, overshoot = self.rate, self.overshoot
-        slow = at_most(rate, near=1.0)
-        if subject.directions == 2:
-            decay = f"({slow}^k + {slow}^(T-k)) |d(0)| at step k of T, d(0) that at the starts of both directions"
-        elif first.is_discrete:
-            decay = f"{slow}^k |d(0)| after k steps"
-        else:
-            decay = f"{decay_factor(rate, False)} |d(0)| at time t"
-        return (
-            f"For {phrase_of(subject)}, {cell_names(subject)}, under {inputs_phrase(first)}: the difference d of "
-            f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
-        )
+        pairs = f"any two trajectories x, y{' that start in the invariant boxes of the proof' if gated else ''} satisfy"
+        if subject.directions == 1:
+            bound = decay_bound(self.overshoot, self.rate, subject.is_discrete)
+            return theorem(subject, f"{for_every(subject)}, {pairs} {bound}.")
+        slow = at_most(self.rate, near=1.0)
+        bound = f"|x(k) - y(k)|_2 <= {at_most(self.overshoot)} * ({slow}^k + {slow}^(T-k)) d at every step k of T steps"
+        first = "Here d is the norm of the difference of their initial states in both directions."
+        return theorem(subject, f"{for_every(subject)}, {pairs} {bound}.", first)
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         rate, overshoot, tolerance = self.rate, self.overshoot, self.tolerance
@@ -275,14 +275,7 @@ class StackEquilibrium(StackContraction):
     """
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        first = subject.layers[0]
-        gated = any(layer.rests_on_boxes for layer in subject.layers)
-        start = " in whose gated layers |h| <= 1 at its start" if gated else ""
-        constant = inputs_phrase(first).replace("every input", "every constant input", 1)
-        return (
-            f"For {phrase_of(subject)}, {cell_names(subject)}: for {constant} there is exactly one equilibrium of all "
-            f"layers, and every run{start} approaches it under that input."
-        )
+        return one_equilibrium(subject, start_of_layers(subject))
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         named = "equilibrium" if subject.layers[0].input_low is None else "equilibrium_in_box"
@@ -333,8 +326,3 @@ def proved_stack(stack: LayerStack, parts: Sequence[Any], kinds: tuple[str, ...]
     misfit = boxes_fit(stack, claims)
     require(misfit is None, str(misfit))
     return claims
-
-
-def cell_names(stack: LayerStack) -> str:
-    """Return the kinds of the layers, in order."""
-    return ", ".join(layer.kind_name for layer in stack.layers)

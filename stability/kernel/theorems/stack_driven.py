@@ -16,19 +16,19 @@ from __future__ import annotations
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Count, Refused, require
-from stability.kernel.format.sentences import at_most, decay_factor, exact_text, phrase_of
+from stability.kernel.format.sentences import one_equilibrium
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.delayed_stack import delayed_network
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.absorbing_sets import inputs_in_box, why_no_zonotopes
+from stability.kernel.theorems.absorbing_sets import why_no_zonotopes
 from stability.kernel.theorems.driven_bounds import DrivenBounds
 from stability.kernel.theorems.driven_lmi import SIZE, DrivenLmi
 
 
 def _no_skew(subject: LayerStack) -> str | None:
-    found = delayed_network(subject)
-    return found if isinstance(found, str) else None
+    network = delayed_network(subject)
+    return network if isinstance(network, str) else None
 
 
 @certifies("stack_driven", subject=LayerStack, claim="driven_contraction", value="rate", unfit=_no_skew, size=SIZE)
@@ -38,29 +38,11 @@ class StackDriven(DrivenLmi):
     levels: Count
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
-        return (
-            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
-            f"{_since(self, self.levels, 'they start', 'they')} the difference d(k) of the states "
-            f"h_j(k + 1 - j) of all layers j = 1 to {self.levels} in any two runs satisfies |d(k)| <= "
-            f"{at_most(self.overshoot)} * {decay} |d(K)|. Nothing is said about other inputs."
-        )
+        states = f"The vectors x(k), y(k) hold the layer states h_j(k + 1 - j), j = 1 to {self.levels}."
+        return self.contracts(subject, self.levels, states)
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         return super().check(_delayed_subject(subject, self), claim)
-
-
-def _since(proof: StackDriven | StackBounds, levels: int, starts: str, run: str) -> str:
-    """State the step from which it holds, about one run or two."""
-    if proof.share == 0.0:
-        return f"from step K = {proof.settled + levels} on, wherever {starts},"
-    sides = "|h_i(0)| / r_i" if proof.falls is None else "h_i(0) / r_i or -h_i(0) / falls_i"
-    whose = "all layers" if run == "it" else "all layers in both runs"
-    return (
-        f"from step K = N + {proof.settled + levels - 1} on, N = ceil(log((V - 1) / {exact_text(proof.room)}) / log("
-        f"1 / {at_most(proof.share, near=1.0)})), V the largest {sides} of {whose}, and N = 0 where V <= "
-        f"{exact_text(1.0 + proof.room)},"
-    )
 
 
 def _delayed_subject(subject: LayerStack, proof: StackDriven | StackBounds) -> DrivenSystem:
@@ -87,11 +69,7 @@ class StackEquilibrium(StackDriven):
     """Data of ``stack_driven``."""
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        return (
-            f"For {phrase_of(subject)}: for every constant input with {inputs_in_box(self.low, self.high)} there is "
-            "exactly one equilibrium of all layers, and every run approaches it under that input. Nothing is said "
-            "about other inputs."
-        )
+        return one_equilibrium(subject, box=(self.low, self.high))
 
 
 @certifies(
@@ -103,12 +81,7 @@ class StackBounds(DrivenBounds):
     levels: Count
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        return (
-            f"For {phrase_of(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
-            f"{_since(self, self.levels, 'it starts', 'it')} every run stays in the box least_i <= h_i <= "
-            f"most_i of the proof, h the states of all layers, whose diagonal is {at_most(self.diagonal)} long. "
-            "Nothing is said about other inputs."
-        )
+        return self.bounded(subject, self.levels)
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         return super().check(_delayed_subject(subject, self), claim)

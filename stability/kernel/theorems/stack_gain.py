@@ -22,7 +22,7 @@ from stability.kernel.arithmetic.floating_point import TINY
 from stability.kernel.arithmetic.intervals import euclidean_norms, upper_product
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, Parts, ProofData, Text, require, required
-from stability.kernel.format.sentences import at_most, inputs_phrase, phrase_of
+from stability.kernel.format.sentences import gain_bound
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
@@ -119,22 +119,11 @@ class StackGain(ProofData):
     horizon: NumberOrNull = None
 
     def sentence(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
-        stack = as_stack(subject)
-        gated = any(layer.rests_on_boxes for layer in stack.layers)
-        runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
-        output = (
-            "the outputs of the last level" if self.head is None else "the outputs under the linear head of the proof"
-        )
-        inputs = inputs_phrase(stack.layers[0]).replace("every input", "inputs")
-        span = f"{self.horizon} steps" if self.horizon is not None else "the whole sequence"
-        over = f"in the l2 norm over {span}"
-        if self.measure == "final":
-            steps = f"{self.horizon}" if self.horizon is not None else "any number of"
-            over = f"at the last of {steps} steps, |u| the l2 norm over all of them"
-        return (
-            f"For {phrase_of(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
-            f"u = u1 - u2: {output} differ by at most {at_most(self.gain)} |u|, {over}."
-        )
+        gated = any(layer.rests_on_boxes for layer in as_stack(subject).layers)
+        start = " in the invariant boxes of the proof" if gated else ""
+        head = "" if self.head is None else ", under the linear head of the proof"
+        output = f"The output is that of the last level{head}."
+        return gain_bound(subject, self.gain, self.measure, self.horizon, output, start)
 
     def check(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
         stack, head = as_stack(subject), self.head

@@ -52,7 +52,7 @@ class StackUnstable(UnstableOrbit):
     layer: Index
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        return self.describe_divergence(subject, f" (that of layer {self.layer})", "runs")
+        return self.diverges(subject, f" (that of layer {self.layer})")
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         inputs = inputs_of(subject, self.input)

@@ -13,7 +13,7 @@ from typing import Any
 
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.fields import Index, Inner, ProofData, Text, require, required
-from stability.kernel.format.sentences import describe
+from stability.kernel.format.sentences import NOT_CONTRACTING, theorem
 from stability.kernel.format.theorem_table import RULES, reason_of, refutes, worded
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.merged_stack import merged_network
@@ -47,8 +47,7 @@ class WitnessOfLayer(DelegatedProof):
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         inner = self.about(subject.layers[self.layer]).statement
-        what = f"{describe(subject)} does not contract"
-        return f"{what}, since layer {self.layer}, of its lowest level, does not: {inner}"
+        return theorem(subject, NOT_CONTRACTING, f"Layer {self.layer}, on the lowest level, is not: {inner}")
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
@@ -69,9 +68,8 @@ class MergedStack(DelegatedProof):
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         whole = self.network(subject)
-        if whole is None:
-            return "A statement about stacks of layers."
-        return f"{describe(subject)} does not contract, as one network: {self.about(whole).statement}"
+        inner = "A statement about stacks of layers." if whole is None else self.about(whole).statement
+        return theorem(subject, NOT_CONTRACTING, f"The stack as one network is not: {inner}")
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         words = f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"

@@ -82,14 +82,14 @@ def search_slopes(
     for start in starts_in_order:
         if stale >= PATIENCE or count >= most or deadline.over:
             break
-        here, used = _ascend(system, start, deadline, most - count)
+        local, used = _ascend(system, start, deadline, most - count)
         count += used
-        stale = stale + 1 if here.excess < best.excess + 1e-3 * abs(best.excess) else 0
-        best = here if here.excess > best.excess else best
+        stale = stale + 1 if local.excess < best.excess + 1e-3 * abs(best.excess) else 0
+        best = local if local.excess > best.excess else best
         if best.excess > enough * scale:
             break
-    few = 0 < system.channels <= ENUMERATE and (low < high).any()
-    if few and best.excess <= enough * scale and not deadline.over:
+    enumerable = 0 < system.channels <= ENUMERATE and (low < high).any()
+    if enumerable and best.excess <= enough * scale and not deadline.over:
         best = _enumerate(system, best)
     return best
 
@@ -124,12 +124,12 @@ def _ascend(
     low, high = system.alpha, system.beta
     K = start.copy()
     known = Spectrum.at(system, K)
-    here = leading_eigenvalue(system, K, prior=known)
-    top, value, count, rank = here.excess, here.value, 1, 0
+    current = leading_eigenvalue(system, K, prior=known)
+    top, value, count, rank = current.excess, current.value, 1, 0
     for _ in range(steps):
-        if here.gradient is None or count >= most or deadline.over:
+        if current.gradient is None or count >= most or deadline.over:
             break
-        target = np.where(here.gradient > 0, high, np.where(here.gradient < 0, low, K))
+        target = np.where(current.gradient > 0, high, np.where(current.gradient < 0, low, K))
         moved = False
         for length in LENGTHS if (target != K).any() else ():  # at the end of every interval nothing is left to try
             trial = target.copy() if length == 1.0 else np.clip(K + length * (target - K), low, high)
@@ -141,10 +141,10 @@ def _ascend(
                 break
         if moved:
             rank = 0
-            here = leading_eigenvalue(system, K, prior=known)
+            current = leading_eigenvalue(system, K, prior=known)
         elif rank < 2:  # two eigenvalues may be tied: follow the next one
             rank += 1
-            here = leading_eigenvalue(system, K, rank, known)
+            current = leading_eigenvalue(system, K, rank, known)
         else:
             break
     return UnstableSlopes(K, top, value), count

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.arguments import as_vector
+from stability.arguments import as_positive, as_vector
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.systems.driven import DrivenSystem
@@ -74,19 +74,18 @@ def refute(
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
-    if isinstance(effort, bool) or not isinstance(effort, (int, float)) or not 0.0 < effort < np.inf:
-        raise ConfigurationError(f"effort must be a positive number, got {effort!r}")
+    effort = as_positive("effort", effort)
     if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 0):
         raise ConfigurationError(f"horizon must be None or a number of steps >= 0, got {horizon!r}")
     target = as_subject(subject)
     search = _SEARCHES.get(type(target))
     if search is None:
-        detail = f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
+        detail = "no search for counterexamples exists for this kind of system; this proves nothing"
         return Refutation(None, "", (), detail)
     bare = isinstance(target, LureSystem)
     if start is not None and not bare:
         n = target.states
-        start = as_vector("start", start, n, f"start must be a state of {n} entries, got {start!r}")
+        start = as_vector("start", start, n, f"start must be a vector of {n} real numbers")
     return search(
         RefutationTask(
             target,
@@ -95,7 +94,7 @@ def refute(
             ANYWHERE if bare else checked_range(input_range, target.inputs),
             None if bare else start,
             None if horizon is None else int(horizon),
-            float(effort),
+            effort,
         )
     )
 
@@ -107,7 +106,7 @@ def _search_layers(search: RefutationTask) -> Refutation:
 def search_pairwise(search: RefutationTask) -> Refutation:
     """Try an isometry, an eigenvalue of ``W`` and jumps of the activation, in this order."""
     return first_accepted(
-        search, _pairwise_candidates(search.subject), "the norm, the eigenvalues and the biases decide nothing"
+        search, _pairwise_candidates(search.subject), "the norm and eigenvalues of W and the biases do not decide it"
     )
 
 

@@ -68,9 +68,9 @@ def steep_points(phi: Activation, K: Array, signs: Array) -> Array:
     """
     if phi.width is not None:
         return signs * np.arctanh(np.sqrt(np.clip(1.0 - K / phi.slope[1], 0.0, 1.0 - 1e-7))) / phi.width
-    ends = (min(phi.kinks, default=0.0) - 1.0, *phi.kinks, max(phi.kinks, default=-2.0) + 1.0)
+    interval = (min(phi.kinks, default=0.0) - 1.0, *phi.kinks, max(phi.kinks, default=-2.0) + 1.0)
     inner = [0.5 * (a + b) for a, b in zip(phi.kinks, phi.kinks[1:])]
-    points = np.array([ends[0], *inner, ends[-1]][: len(phi.pieces)])
+    points = np.array([interval[0], *inner, interval[-1]][: len(phi.pieces)])
     apart = np.abs(np.asarray(K)[..., None] - np.array(phi.pieces))
     first, last = apart.argmin(axis=-1), len(phi.pieces) - 1 - apart[..., ::-1].argmin(axis=-1)
     return points[np.where(signs > 0, last, first)]
@@ -155,15 +155,15 @@ def _climb(
             break
         move = direction / norm * length * (1.0 + float(np.abs(point.u).max(initial=0.0)))
         x, u = point.x + move[:n], point.u + move[n:]
-        found = (
+        result = (
             equilibrium_at_input(driven, x, region.clip(u), 20, deadline)
             if region.bounded
             else project_to_manifold(driven, x, u, 8, deadline=deadline)
         )
-        if found is None:
+        if result is None:
             length *= 0.3
             continue
-        trial, trial_top = _evaluate(driven, *found)
+        trial, trial_top = _evaluate(driven, *result)
         if trial.excess > best.excess:
             best, point, top, length = trial, trial, trial_top, min(2.0 * length, 2.0)
         else:
@@ -222,13 +222,13 @@ def _equilibria_near(
     for k, (x, u, movable) in enumerate(candidates):
         if k and deadline.over:
             return
-        found = (
+        equilibria = (
             project_to_manifold(driven, x, u, deadline=deadline)
             if movable
             else equilibrium_at_input(driven, x, u, 40, deadline)
         )
-        if found is not None and _is_equilibrium(driven, *found):
-            point, _ = _evaluate(driven, *found)
+        if equilibria is not None and _is_equilibrium(driven, *equilibria):
+            point, _ = _evaluate(driven, *equilibria)
             if np.isfinite(point.excess):
                 yield point
 

@@ -79,8 +79,8 @@ def equilibrium_at_input(
     driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline | None
 ) -> tuple[Array, Array] | None:
     """Return the point of the manifold under this very input near ``x``, or ``None``."""
-    found = newton_equilibrium(driven, x, u, steps, deadline=deadline)
-    return None if found is None else (found, u)
+    equilibrium = newton_equilibrium(driven, x, u, steps, deadline=deadline)
+    return None if equilibrium is None else (equilibrium, u)
 
 
 def project_to_manifold(

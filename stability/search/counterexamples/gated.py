@@ -43,8 +43,8 @@ def search_gated(search: RefutationTask) -> Refutation:
     """Search for a witness against the contraction of a gated cell; only inputs in its box are tried."""
     cell, rng = search.subject, np.random.default_rng(search.seed)
     boxes = input_boxes(cell.input_low, cell.input_high, search.region, cell.inputs)
-    candidates = (found for box in boxes for found in _candidates_in_box(cell, box, rng, search.deadline))
-    return first_accepted(search, candidates, f"{len(boxes)} boxes of inputs, {INPUTS} inputs in each")
+    candidates = (candidate for box in boxes for candidate in _candidates_in_box(cell, box, rng, search.deadline))
+    return first_accepted(search, candidates, f"searched {len(boxes)} boxes with {INPUTS} inputs each")
 
 
 def _candidates_in_box(
@@ -56,10 +56,10 @@ def _candidates_in_box(
     inputs = _inputs(box, rng)
     first = _starts(cell, rng, len(inputs))
     states, mean = simulate_to_limit(cell, first, inputs[None, :, None], SETTLE, deadline, TAIL)
-    found: list[GatedEquilibrium] = []
+    equilibria: list[GatedEquilibrium] = []
     for k, u in enumerate(inputs):
-        found += yield from _equilibria_at_input(cell, u, _guesses(first[k], states[k], mean[k]), deadline)
-    for point in sorted(found, key=lambda p: -p.radius)[:CLIMBS]:
+        equilibria += yield from _equilibria_at_input(cell, u, _guesses(first[k], states[k], mean[k]), deadline)
+    for point in sorted(equilibria, key=lambda p: -p.radius)[:CLIMBS]:
         yield from _climbs(cell, point, box, deadline)
     yield from _separated_orbits(cell, states, inputs[None], deadline)
     for period in (2, 3):
@@ -75,17 +75,17 @@ def _equilibria_at_input(
     cell: GatedCell, u: Array, guesses: Iterator[Array], deadline: Deadline
 ) -> Generator[Candidate, None, list[GatedEquilibrium]]:
     """Yield equilibria under one input as witnesses; return all of them."""
-    here: list[GatedEquilibrium] = []
+    equilibria: list[GatedEquilibrium] = []
     for guess in guesses:
         if deadline.over:
             break
         point = equilibrium_near(cell, guess, u, deadline)
-        if point is not None and all(_are_distinct(p.state, point.state) for p in here):
-            here.append(point)
+        if point is not None and all(_are_distinct(p.state, point.state) for p in equilibria):
+            equilibria.append(point)
             yield from _unstable(cell, point)
-            if len(here) > 1:
-                yield "gated_orbits", {"first": here[0].state[None], "second": point.state[None], "input": u}
-    return here
+            if len(equilibria) > 1:
+                yield "gated_orbits", {"first": equilibria[0].state[None], "second": point.state[None], "input": u}
+    return equilibria
 
 
 def _climbs(cell: GatedCell, point: GatedEquilibrium, box: InputRange, deadline: Deadline) -> Iterator[Candidate]:
@@ -103,9 +103,9 @@ def _climbs(cell: GatedCell, point: GatedEquilibrium, box: InputRange, deadline:
 def _guesses(first: Array, final: Array, mean: Array) -> Iterator[Array]:
     """Yield guesses of equilibria: final and mean states of runs, states between separated runs, and the first."""
     yield from (final[0], mean[0], 0.0 * final[0])
-    far = int(np.argmax(np.abs(final - final[0]).max(axis=1)))
-    if _are_distinct(final[far], final[0]):
-        yield from (final[far], mean[far], 0.5 * (final[0] + final[far]))
+    farthest = int(np.argmax(np.abs(final - final[0]).max(axis=1)))
+    if _are_distinct(final[farthest], final[0]):
+        yield from (final[farthest], mean[farthest], 0.5 * (final[0] + final[farthest]))
     yield from (first[1], first[-1])
 
 
@@ -155,12 +155,12 @@ def _separated_orbits(cell: GatedCell, states: Array, inputs: Array, deadline: D
         return
     period, longest = len(inputs), _longest_period(cell)
     longer, _ = simulate_to_limit(cell, states[order], inputs[:, order, None], LONGER // period * period, deadline)
-    for k, after in zip(order, longer):
+    for k, final in zip(order, longer):
         if deadline.over:
             return
         u, orbits = np.ascontiguousarray(inputs[:, k]), []
-        far = int(np.argmax(np.abs(after - after[0]).max(axis=1)))
-        for guess in (after[0], after[far], after[1]):
+        farthest = int(np.argmax(np.abs(final - final[0]).max(axis=1)))
+        for guess in (final[0], final[farthest], final[1]):
             orbit = orbit_near_state(cell, guess, u, longest, deadline)
             if orbit is None:
                 continue

@@ -57,8 +57,7 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
             values = None
     if values is None:
         values = np.linalg.eigvals(matrix)
-    upper = sorted((x for x in map(complex, values) if x.imag >= 0.0), key=lambda x: -abs(x))
-    return upper[:count]
+    return sorted((x for x in map(complex, values) if x.imag >= 0.0), key=lambda x: -abs(x))[:count]
 
 
 def equilibrium_near(
@@ -101,9 +100,9 @@ def radius_gradient(cell: GatedCell, at: GatedEquilibrium) -> Array | None:
     for part, factor in ((np.real(v), 1.0), (np.imag(v), 1j)):
         if not part.any():
             continue
-        ahead, behind = x + step * part, x - step * part
-        by_state += np.real(factor * (w @ (cell.jacobian(ahead, u) - cell.jacobian(behind, u)))) / (2 * step)
-        by_input += np.real(factor * (w @ (cell.input_jacobian(ahead, u) - cell.input_jacobian(behind, u)))) / (
+        forward, backward = x + step * part, x - step * part
+        by_state += np.real(factor * (w @ (cell.jacobian(forward, u) - cell.jacobian(backward, u)))) / (2 * step)
+        by_input += np.real(factor * (w @ (cell.input_jacobian(forward, u) - cell.input_jacobian(backward, u)))) / (
             2 * step
         )
     moved = approximate_solution(np.eye(len(x)) - jacobian.T, by_state)

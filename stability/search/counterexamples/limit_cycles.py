@@ -39,8 +39,8 @@ def orbit_near_state(subject: Any, state: Array, inputs: Array, longest: int, de
     """Return the refined orbit of a settled state, or ``None`` without a short period."""
     path = closed_path(subject, state, inputs, longest)
     orbit = None if path is None else refine_orbit(subject, path, inputs, deadline=deadline)
-    near = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
-    return orbit if near else None
+    close = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
+    return orbit if close else None
 
 
 def refine_orbit(
@@ -61,12 +61,12 @@ def refine_orbit(
     x = np.array(points, dtype=np.float64)
     k, n = x.shape
     u = inputs[np.arange(k) % len(inputs)]
-    ahead = np.roll(np.eye(k * n), n, axis=1)
+    shift = np.roll(np.eye(k * n), n, axis=1)
     for _ in range(steps):
         if deadline is not None and not deadline.affords(0.7 * (k * n) ** 3):
             return None
         value = subject.advance(x, u) - np.roll(x, -1, axis=0)
-        move = approximate_solution(np.asarray(block_diag(*map(subject.jacobian, x, u))) - ahead, value.reshape(-1))
+        move = approximate_solution(np.asarray(block_diag(*map(subject.jacobian, x, u))) - shift, value.reshape(-1))
         if move is None:
             return None
         x = x - move.reshape(k, n)
@@ -90,14 +90,14 @@ def orbits_near_returns(
         return
     if not np.isfinite(run).all():
         return
-    found = []
+    orbits = []
     for k in range(q, 13, q):
         if orbit_equations_size(driven, k) > MAX_UNKNOWNS:
             break
-        far = np.abs(run[k:] - run[:-k]).max(axis=1)[::q]
-        at = q * int(np.argmin(far))
-        found.append((float(far.min()), k, at))
-    for _, k, at in sorted(found)[:tries]:
+        distance = np.abs(run[k:] - run[:-k]).max(axis=1)[::q]
+        at = q * int(np.argmin(distance))
+        orbits.append((float(distance.min()), k, at))
+    for _, k, at in sorted(orbits)[:tries]:
         orbit = refine_orbit(driven, run[at : at + k], inputs, deadline=deadline)
         if orbit is not None:
             yield orbit

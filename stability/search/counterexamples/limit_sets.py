@@ -73,9 +73,9 @@ def _constant(
 
 def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period: int, region: InputRange) -> Array:
     """Draw ``(2 pairs, period, p)`` inputs: random, and chosen for steep and flat channels by turns."""
-    drawn = region.draw(rng, (pairs, period), driven.inputs)
+    inputs = region.draw(rng, (pairs, period), driven.inputs)
     if not (driven.system.channels and driven.E.any()):
-        return drawn
+        return inputs
     n, m = driven.system.states, driven.system.channels
     inverse = np.linalg.pinv(driven.E)
     shape = (period, pairs, m)
@@ -85,7 +85,7 @@ def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period
         k = t % period
         u[k] = region.clip((flat[k] - driven.channel(x, np.zeros((pairs, driven.inputs)))) @ inverse.T)
         x = driven.advance(x, u[k])
-    return np.concatenate([drawn, np.swapaxes(u, 0, 1)])
+    return np.concatenate([inputs, np.swapaxes(u, 0, 1)])
 
 
 def _candidates_under(
@@ -113,8 +113,7 @@ def _separated_pairs(x: Array) -> Array:
     gaps = np.linalg.norm(x[0] - x[1], axis=1)
     size = np.linalg.norm(x, axis=2).max(axis=0)
     alive = np.isfinite(gaps) & (size < 1e9) & (gaps > 1e-3 * (1e-3 + size))
-    order = np.argsort(-np.where(alive, gaps, -1.0), kind="stable")
-    return order[: int(alive.sum())]
+    return np.argsort(-np.where(alive, gaps, -1.0), kind="stable")[: int(alive.sum())]
 
 
 def _proofs(
@@ -177,8 +176,8 @@ def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadli
     points, middle = run[:q], np.stack([run[k::q].mean(axis=0) for k in range(q)])
     for guess in (middle, points, 0.5 * (middle + points)):
         if q == 1:
-            found = newton_equilibrium(driven, guess[0], inputs[0], deadline=deadline)
-            orbit = None if found is None else found[None]
+            equilibrium = newton_equilibrium(driven, guess[0], inputs[0], deadline=deadline)
+            orbit = None if equilibrium is None else equilibrium[None]
         else:
             orbit = refine_orbit(driven, guess, inputs, 30, deadline=deadline)
         if orbit is not None and np.isfinite(orbit).all():

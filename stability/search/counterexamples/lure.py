@@ -63,22 +63,22 @@ def search_lure_system(search: RefutationTask) -> Refutation:
     """Search for constant slopes that destabilize a system without a known activation."""
     system = search.subject
     with np.errstate(all="ignore"):
-        found = search_slopes(system, rng=np.random.default_rng(search.seed), deadline=search.deadline)
-        corners = [slope_data(found)] if np.isfinite(found.excess) else []
+        slopes = search_slopes(system, rng=np.random.default_rng(search.seed), deadline=search.deadline)
+        corners = [slope_data(slopes)] if np.isfinite(slopes.excess) else []
         corners += [{"K": K} for K in _boundary_cases(system)]
     candidates = (("destabilising_slopes", data) for data in corners)
-    answer = first_accepted(search, candidates, f"constant slopes reach {found.excess:.3g}")
-    finding = slope_finding(found, system.is_discrete, answer.proof is not None)
-    if abs(found.excess) <= EDGE:
+    answer = first_accepted(search, candidates, f"largest excess with constant slopes: {slopes.excess:.3g}")
+    finding = slope_finding(slopes, system.is_discrete, answer.proof is not None)
+    if abs(slopes.excess) <= EDGE:
         finding = replace(finding, detail=finding.detail + narrower_sector(system, time_limit=search.deadline))
     return replace(answer, findings=(finding,))
 
 
 def _boundary_cases(system: LureSystem) -> list[Array]:
     """Return ends of the slope interval whose matrix may have an eigenvalue exactly on the stability boundary."""
-    ends = (system.alpha, system.beta)
-    rates = (spectral_rate(np.linalg.eigvals(system.jacobian(K)), system.is_discrete) for K in ends)
-    return [K.copy() for K, rate in zip(ends, rates, strict=True) if margin_of(rate, system) <= EDGE]
+    endpoints = (system.alpha, system.beta)
+    rates = (spectral_rate(np.linalg.eigvals(system.jacobian(K)), system.is_discrete) for K in endpoints)
+    return [K.copy() for K, rate in zip(endpoints, rates, strict=True) if margin_of(rate, system) <= EDGE]
 
 
 def narrower_sector(system: LureSystem, *, time_limit: TimeLimit = None) -> str:
@@ -88,7 +88,7 @@ def narrower_sector(system: LureSystem, *, time_limit: TimeLimit = None) -> str:
         narrow = LureSystem(system.A, system.B, system.C, system.D, (share * system.beta, system.beta), system.dt)
         if multiplier_criterion(narrow, rate="any", solver="riccati", time_limit=deadline).holds:
             least, most = share * float(system.beta.min()), float(system.beta.max())
-            return f"; with slopes in [{least:g}, {most:g}] it is certified: state slope=({least:g}, {most:g})"
+            return f"; it is certified for slopes in [{least:g}, {most:g}]: pass slope=({least:g}, {most:g})"
     return ""
 
 
@@ -108,12 +108,12 @@ def search_network(search: RefutationTask) -> Refutation:
             return answer
         edge = accepted_refutation(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
         rng = np.random.default_rng(search.seed)
-        found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), enough=1e-4)
-        proved = np.isfinite(found.excess) and accepted_refutation(system, "destabilising_slopes", slope_data(found))
-        finding = slope_finding(found, system.is_discrete, bool(proved))
-        places = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)
-        if found.excess <= ROUNDING and nonexpansive_claim(driven, time_limit=deadline) is not None:
-            places = ()
+        slopes = search_slopes(system, rng=rng, deadline=deadline.share(0.3), enough=1e-4)
+        proved = np.isfinite(slopes.excess) and accepted_refutation(system, "destabilising_slopes", slope_data(slopes))
+        finding = slope_finding(slopes, system.is_discrete, bool(proved))
+        regions = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)
+        if slopes.excess <= ROUNDING and nonexpansive_claim(driven, time_limit=deadline) is not None:
+            regions = ()
         candidates = (
             _candidates(
                 replace(
@@ -123,9 +123,9 @@ def search_network(search: RefutationTask) -> Refutation:
                     deadline=deadline.share(0.5) if place.bounded else deadline,
                 ),
                 rng,
-                found,
+                slopes,
             )
-            for place in (places if system.channels else ())
+            for place in (regions if system.channels else ())
         )
         last = [[]] if edge is None else [[edge]]
         ordered = itertools.chain.from_iterable(itertools.chain(candidates, last))
@@ -137,8 +137,8 @@ def _candidates(search: RefutationTask, rng: np.random.Generator, slopes: Unstab
     driven, deadline = search.subject, search.deadline
     thorough = slopes.excess > 0  # without destabilising slopes no equilibrium can be unstable: look only briefly
     aim = _activation_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
-    found = search_equilibria(replace(search, deadline=deadline.share(0.6)), rng, slopes=aim, thorough=thorough)
-    best, pair = found.unstable, found.pair
+    equilibria = search_equilibria(replace(search, deadline=deadline.share(0.6)), rng, slopes=aim, thorough=thorough)
+    best, pair = equilibria.unstable, equilibria.pair
     if best is not None and best.excess > 0:
         yield from unstable_candidate(driven, best.x[None], best.u[None])
     if pair is not None:
@@ -155,11 +155,11 @@ def _unstable_periodic_inputs(search: RefutationTask, rng: np.random.Generator) 
     smooth = activation(driven.activation).width is not None and not driven.system.D.any()
     if not (driven.is_discrete and moved and smooth and region.bounded and driven.states <= ASCENDED):
         return
-    for found in ascend_periodic_inputs(
+    for periodic in ascend_periodic_inputs(
         driven, region, rng=rng, deadline=search.deadline, periods=PERIODS, starts=ASCENTS
     ):
-        if found.radius > 1.0:
-            yield from unstable_candidate(driven, found.orbit, found.inputs)
+        if periodic.radius > 1.0:
+            yield from unstable_candidate(driven, periodic.orbit, periodic.inputs)
 
 
 def _activation_slopes(
@@ -169,5 +169,5 @@ def _activation_slopes(
     system, (low, high) = driven.system, activation(driven.activation).slope
     if ((low <= slopes.K) & (high >= slopes.K)).all():
         return slopes.K
-    own = LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
-    return search_slopes(own, rng=rng, deadline=deadline, hint=slopes.K).K
+    loop = LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
+    return search_slopes(loop, rng=rng, deadline=deadline, hint=slopes.K).K

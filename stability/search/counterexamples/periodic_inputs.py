@@ -66,28 +66,28 @@ def ascend_periodic_inputs(
         for u in region.draw(rng, (starts, q), driven.inputs):
             if deadline.over:
                 return
-            found = _ascend(driven, region, u, steps, deadline)
-            if found is not None:
-                yield found
+            periodic = _ascend(driven, region, u, steps, deadline)
+            if periodic is not None:
+                yield periodic
 
 
 def _ascend(driven: DrivenSystem, region: InputRange, u: Array, steps: int, deadline: Deadline) -> PeriodicInput | None:
-    here, length = _settled(driven, u, np.zeros(driven.states), deadline), 0.5
+    current, length = _settled(driven, u, np.zeros(driven.states), deadline), 0.5
     for _ in range(steps):
-        if here is None or deadline.over or length < 1e-3:
+        if current is None or deadline.over or length < 1e-3:
             break
-        gradient = _gradient(driven, here)
+        gradient = _gradient(driven, current)
         size = 0.0 if gradient is None else float(np.abs(gradient).max())
         if gradient is None or not 0.0 < size < np.inf:
             break
-        reach = 1.0 + float(np.abs(here.inputs).max())
-        trial = region.clip(here.inputs + length * reach / size * gradient)
-        found = _settled(driven, trial, here.orbit[0], deadline)
-        if found is not None and found.radius > here.radius * (1 + 1e-9):
-            here, length = found, min(1.5 * length, 1.0)
+        reach = 1.0 + float(np.abs(current.inputs).max())
+        trial = region.clip(current.inputs + length * reach / size * gradient)
+        settled = _settled(driven, trial, current.orbit[0], deadline)
+        if settled is not None and settled.radius > current.radius * (1 + 1e-9):
+            current, length = settled, min(1.5 * length, 1.0)
         else:
             length *= 0.4
-    return here
+    return current
 
 
 def _settled(driven: DrivenSystem, u: Array, state: Array, deadline: Deadline) -> PeriodicInput | None:
@@ -109,10 +109,10 @@ def _settled(driven: DrivenSystem, u: Array, state: Array, deadline: Deadline) -
     return PeriodicInput(u, orbit, abs(orbit_multiplier(driven, orbit, u)))
 
 
-def _gradient(driven: DrivenSystem, here: PeriodicInput) -> Array | None:
+def _gradient(driven: DrivenSystem, periodic: PeriodicInput) -> Array | None:
     """Return the derivative of the logarithm of the product's leading eigenvalue by the inputs, ``(q, p)``."""
-    system, phi, q = driven.system, activation(driven.activation), len(here.inputs)
-    z = np.array([driven.channel(x, u) for x, u in zip(here.orbit, here.inputs)])
+    system, phi, q = driven.system, activation(driven.activation), len(periodic.inputs)
+    z = np.array([driven.channel(x, u) for x, u in zip(periodic.orbit, periodic.inputs)])
     slopes, bends = np.asarray(phi.derivative(z)), phi.second_derivative(z)
     steps = [system.jacobian(k) for k in slopes]
     product = steps[0]
@@ -131,7 +131,7 @@ def _gradient(driven: DrivenSystem, here: PeriodicInput) -> Array | None:
     overlap = value * (pair[1] @ pair[0])
     by_slope = np.array([np.real((y @ system.B) * (system.C @ x) / overlap) for x, y in zip(right, reversed(left))])
     by_channel = by_slope * bends
-    state, gradient = np.zeros(driven.states), np.zeros_like(here.inputs)
+    state, gradient = np.zeros(driven.states), np.zeros_like(periodic.inputs)
     for t in reversed(range(AROUND * q)):
         k = t % q
         channel = by_channel[k] + slopes[k] * (system.B.T @ state)

@@ -78,15 +78,15 @@ def _gated(
     """
     read = cell.with_inputs(region.low, region.high) if region.bounded else cell
     inputs, box, x = np.atleast_2d(data["input"]), Interval.point(begin), begin
-    inside, near = [False] * len(states), [False] * len(states)
+    inside, close = [False] * len(states), [False] * len(states)
     for t in range(horizon + 1):
         for k, state in enumerate(states):
             inside[k] |= box.contains(Interval.point(state))
-            near[k] |= bool(np.abs(x - state).max() <= 1e-6 * (1.0 + np.abs(state).max()))
+            close[k] |= bool(np.abs(x - state).max() <= 1e-6 * (1.0 + np.abs(state).max()))
         box, x = gate_bounds(read, box)["next"], cell.advance(x, inputs[t % len(inputs)])
     if not all(inside):
         return False
-    return True if all(near) and region.contains(inputs) else None
+    return True if all(close) and region.contains(inputs) else None
 
 
 def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: int) -> Array:
@@ -109,18 +109,18 @@ def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: in
 def _simulation_reaches(
     driven: DrivenSystem, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
 ) -> bool:
-    own = np.atleast_2d(data.get("input", np.zeros((1, driven.inputs))))
-    tried = np.broadcast_to(own[None], (1, *own.shape))
+    inputs = np.atleast_2d(data.get("input", np.zeros((1, driven.inputs))))
+    tried = np.broadcast_to(inputs[None], (1, *inputs.shape))
     if region.bounded:
-        drawn = region.draw(np.random.default_rng(0), (RUNS, 1), driven.inputs)
-        tried = np.concatenate([tried, np.broadcast_to(drawn, (RUNS, *own.shape))])
+        random_inputs = region.draw(np.random.default_rng(0), (RUNS, 1), driven.inputs)
+        tried = np.concatenate([tried, np.broadcast_to(random_inputs, (RUNS, *inputs.shape))])
     x = np.broadcast_to(begin, (len(tried), len(begin)))
     missing = list(states)
     for t in range(min(horizon, 2000) + 1):
         missing = [s for s in missing if np.abs(x - s).max(axis=1).min() > CLOSE * (1.0 + np.abs(s).max())]
         if not missing:
             return True
-        x = driven.advance(x, tried[:, t % len(own)])
+        x = driven.advance(x, tried[:, t % len(inputs)])
     return False
 
 

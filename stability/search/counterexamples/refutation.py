@@ -17,7 +17,7 @@ from stability.search.counterexamples.reachability_in_use import inputs_in_range
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import ANYWHERE, InputRange
 
-NOTHING = "no witness found; this proves nothing"
+NOTHING = "no counterexample found; this proves nothing"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,17 +133,17 @@ def first_accepted(
     Returns:
         The outcome, with the known conditions of use.
     """
-    found: Refutation | None = None
+    result: Refutation | None = None
     with np.errstate(all="ignore"):
         for candidate in candidates:
-            found = candidate if isinstance(candidate, Refutation) else accepted_refutation(search.subject, *candidate)
-            if found is not None:
+            result = candidate if isinstance(candidate, Refutation) else accepted_refutation(search.subject, *candidate)
+            if result is not None:
                 break
-    if found is None or found.proof is None:
+    if result is None or result.proof is None:
         return Refutation(None, "", findings, f"{NOTHING} ({tried})" if tried else NOTHING)
-    data = found.proof.data
+    data = result.proof.data
     return replace(
-        found,
+        result,
         findings=findings,
         input_in_data_range=inputs_in_range(
             data.get("data", data), search.region

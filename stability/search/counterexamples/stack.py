@@ -54,11 +54,11 @@ def search_stack(
         A witness that its rule has accepted, or none, which proves nothing.
     """
     deadline = Deadline.from_limit(time_limit).named("refutation")
-    asked = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
+    options = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
     question = RefutationTask(stack, seed, deadline, region=region)
     candidates = itertools.chain(
-        _layer_candidates(stack, search, deadline, asked) if lowest else (),
-        _merged_candidates(stack, search, deadline, asked),
+        _layer_candidates(stack, search, deadline, options) if lowest else (),
+        _merged_candidates(stack, search, deadline, options),
         _candidates(stack, region, np.random.default_rng(seed), deadline),
     )
     return first_accepted(question, candidates)
@@ -70,9 +70,9 @@ def _layer_candidates(
     """Yield witnesses against the layers that read the stack's inputs."""
     for index in range(stack.directions):
         share = deadline.share(0.3 / stack.directions)
-        found = search(stack.layers[index], time_limit=share, **options)
-        if found.proof is not None:
-            yield "cascade_layer", {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
+        refutation = search(stack.layers[index], time_limit=share, **options)
+        if refutation.proof is not None:
+            yield "cascade_layer", {"layer": index, "kind": refutation.proof.kind, "data": dict(refutation.proof.data)}
 
 
 def _merged_candidates(
@@ -80,9 +80,9 @@ def _merged_candidates(
 ) -> Iterator[Candidate]:
     """Yield witnesses against the stack as one network, if it is one."""
     whole = merged_network(stack)
-    found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **options)
-    if found is not None and found.proof is not None and found.proof.kind in MERGED_KINDS:
-        yield "merged_stack", {"kind": found.proof.kind, "data": dict(found.proof.data)}
+    refutation = None if whole is None else search(whole, time_limit=deadline.share(0.6), **options)
+    if refutation is not None and refutation.proof is not None and refutation.proof.kind in MERGED_KINDS:
+        yield "merged_stack", {"kind": refutation.proof.kind, "data": dict(refutation.proof.data)}
 
 
 def _candidates(

@@ -70,7 +70,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
     system = state_space(A, B, C, D, dt)
     n, m = system.B.shape
     if m != len(system.C):
-        raise DimensionError("C", f"({m}, n), as many outputs as inputs", system.C.shape)
+        raise DimensionError("C", f"({m}, n) with one row per column of B", system.C.shape)
     if not m or not n:
         raise DimensionError("B", "(n, m) with n, m >= 1", system.B.shape)
     deadline = Deadline.from_limit(time_limit).named("circle")
@@ -88,7 +88,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
     lmi_words = "P satisfies the inequality" if by_lmi else f"no P satisfies the inequality ({status})"
     margin = frequency.margin if np.isfinite(frequency.margin) else None
     if by_lmi != by_frequency:
-        return Finding("circle", False, margin, f"undecided, the two ways disagree: {words}; {lmi_words}")
+        return Finding("circle", False, margin, f"undecided, the two tests disagree: {words}; {lmi_words}")
     if not by_lmi:
         return Finding("circle", False, margin, words)
     return Finding("circle", True, margin, f"{words}; {lmi_words}", None, {"P": P})
@@ -108,8 +108,8 @@ def positive_real_slack(system: StateSpace, P: Array) -> float:
         Positive only where both hold beyond rounding errors; see ``multiplier_slack``.
     """
     null = null_directions(system)
-    wanted = system.C.T @ null.N
-    gap, size = (float(np.abs(x).max(initial=0.0)) for x in (P @ system.B @ null.N - wanted, wanted))
+    output = system.C.T @ null.N
+    gap, size = (float(np.abs(x).max(initial=0.0)) for x in (P @ system.B @ null.N - output, output))
     if not gap <= 1e-8 * max(size, 1e-300):
         return -np.inf
     k, R = null.keep.shape[1], null.keep.T @ (system.D + system.D.T) @ null.keep
@@ -169,10 +169,10 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
     """
     system = as_lure(system)
     deadline = Deadline.from_limit(time_limit).named("circle")
-    found = kyp_margin(system, time_limit=deadline)
-    if not found.holds:
-        return found
-    wide, words = transformed_loop(system)[1], found.detail
+    finding = kyp_margin(system, time_limit=deadline)
+    if not finding.holds:
+        return finding
+    wide, words = transformed_loop(system)[1], finding.detail
     k = (system.beta - system.alpha)[wide]
     loop = centered_loop(system).restricted(wide).scaled(np.sqrt(2.0 / k))
 
@@ -182,10 +182,10 @@ def kyp_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLi
         return out
 
     proved = GainTest("circle", system, loop, multiplier, words, 1.0, deadline).decide(rate)
-    words += "" if proved.witness else "; no witness was proved"
+    words += "" if proved.witness else "; no proof was found"
     if rate != "any" and deadline.cut:
         words += f"; {STOPPED}"
-    return Finding("circle", True, found.margin, words, proved.rate, proved.witness)
+    return Finding("circle", True, finding.margin, words, proved.rate, proved.witness)
 
 
 @guarded_criterion("circle")

@@ -50,14 +50,14 @@ def overshoot_of(claim: Claim) -> float:
 
 
 def fastest_claim(
-    subject: LureSystem | DrivenSystem, findings: Iterable[Finding], wanted: Rate, tol: float
+    subject: LureSystem | DrivenSystem, findings: Iterable[Finding], target: Rate, tol: float
 ) -> tuple[Claim, Finding] | None:
     """Select the fastest finding whose witness its rule accepts.
 
     Args:
         subject: system of the findings.
         findings: outcomes of criteria.
-        wanted: requested rate; slower findings are left out.
+        target: requested rate; slower findings are left out.
         tol: relative difference of rates within which the claim of the smaller overshoot is taken.
 
     Returns:
@@ -67,12 +67,12 @@ def fastest_claim(
     discrete = system.is_discrete
     sign = 1.0 if discrete else -1.0
     usable = [f for f in findings if f.holds and f.rate is not None and "P" in f.witness]
-    made: list[tuple[Claim, Finding, float]] = []
+    claims: list[tuple[Claim, Finding, float]] = []
     for finding in sorted(usable, key=lambda f: sign * round(float(f.rate or 0.0), 9)):
         rate = float(finding.rate or 0.0)
-        if not reaches_rate(rate, wanted, discrete):
+        if not reaches_rate(rate, target, discrete):
             continue
-        if made and abs(rate - made[0][2]) > tol * (1.0 - made[0][2] if discrete else made[0][2]):
+        if claims and abs(rate - claims[0][2]) > tol * (1.0 - claims[0][2] if discrete else claims[0][2]):
             break
         p = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
         multipliers = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
@@ -80,8 +80,8 @@ def fastest_claim(
             continue
         claim = contraction_claim(subject, Witness(rate, {"P": p, "L": multipliers}))
         if claim is not None:
-            made.append((claim, finding, rate))
-    return min(made, key=lambda x: round(overshoot_of(x[0]), 9))[:2] if made else None
+            claims.append((claim, finding, rate))
+    return min(claims, key=lambda x: round(overshoot_of(x[0]), 9))[:2] if claims else None
 
 
 def open_claim(subject: Any) -> Claim:
@@ -138,9 +138,9 @@ def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) ->
         if deadline.over:
             break
         for full in completed_multipliers(system, identity, multipliers, rate, fixed):
-            found = prove_witness(system, identity, full, rate)
-            if found:
-                return found
+            witness = prove_witness(system, identity, full, rate)
+            if witness:
+                return witness
     return Witness()
 
 
@@ -179,10 +179,10 @@ def slower_rate_claims(
     out: list[Claim] = []
     least = overshoot_of(claim)
     for witness in _slower_witnesses(system, claim, deadline):
-        made = contraction_claim(subject, witness) if witness else None
-        if made is not None and overshoot_of(made) < 0.5 * least + 0.5:
-            out.append(made)
-            least = overshoot_of(made)
+        slower = contraction_claim(subject, witness) if witness else None
+        if slower is not None and overshoot_of(slower) < 0.5 * least + 0.5:
+            out.append(slower)
+            least = overshoot_of(slower)
     return out
 
 
@@ -210,12 +210,12 @@ def _witnesses_at_rate(
     """Yield witnesses of one rate, the cheapest first."""
     yield calmest or Witness()
     linear = linear_criterion(system, rate=rate)
-    found = linear if linear.holds else schur_criterion(system, rate=rate, time_limit=deadline)
-    cheap = Witness(found.rate, dict(found.witness)) if found.witness else Witness()
+    finding = linear if linear.holds else schur_criterion(system, rate=rate, time_limit=deadline)
+    cheap = Witness(finding.rate, dict(finding.witness)) if finding.witness else Witness()
     yield cheap
     if _witness_overshoot(cheap) > LARGE:
-        found = multiplier_criterion(system, rate=rate, solver="riccati", time_limit=deadline)
-        yield Witness(found.rate, dict(found.witness)) if found.witness else Witness()
+        finding = multiplier_criterion(system, rate=rate, solver="riccati", time_limit=deadline)
+        yield Witness(finding.rate, dict(finding.witness)) if finding.witness else Witness()
 
 
 def _witness_overshoot(witness: Witness) -> float:
@@ -244,14 +244,14 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit
     """
     value = parse_rate(rate, system)
     if isinstance(rate, str):
-        raise ConfigurationError(f"smallest_overshoot needs a number as rate, got {rate!r}")
+        raise ConfigurationError(f"rate must be a number for smallest_overshoot, got {rate!r}")
     value = slow_rate(system) if isinstance(value, str) else value
     deadline = Deadline.from_limit(time_limit).named("overshoot")
     result = min_overshoot(system, value, time_limit=deadline)
     claim = None
     if result.P is not None and result.L is not None:
-        found = prove_witness(system, result.P, result.L, value)
-        claim = contraction_claim(system, found) if found else None
+        witness = prove_witness(system, result.P, result.L, value)
+        claim = contraction_claim(system, witness) if witness else None
     if claim is None or claim.proof is None:
         words = TOO_LATE if deadline.cut else f"the rate {value:g} could not be certified: {result.detail}"
         finding = Finding("multiplier", False, None, words)

@@ -147,12 +147,12 @@ def cross_check(
     target, deadline = as_subject(subject), Deadline.from_limit(time_limit)
     if isinstance(target, LayerStack):
         count = len(target.layers)
-        found = [
+        opinions = [
             replace(opinion, layer=k)
             for k, layer in enumerate(target.layers)
             for opinion in _opinions(layer, deadline.share(1.0 / (count - k)), steps, largest)
         ]
-        return CrossCheck(target.states, tuple(found))
+        return CrossCheck(target.states, tuple(opinions))
     return CrossCheck(getattr(target, "states", 0), tuple(_opinions(target, deadline, steps, largest)))
 
 
@@ -177,10 +177,10 @@ def _opinions(subject: Any, deadline: Deadline, steps: int, largest: int) -> Ite
 
 def _why_skipped(system: Any, largest: int) -> str:
     if not isinstance(system, LureSystem):
-        return "these criteria are about Lur'e systems"
+        return "these criteria apply to Lur'e systems only"
     if system.states > largest:
-        return f"{system.states} states, at most {largest} are asked"
-    return "" if system.states and system.channels else "nothing nonlinear"
+        return f"{system.states} states; the limit is {largest}"
+    return "" if system.states and system.channels else "the system is linear"
 
 
 def _margin(question: _Question, deadline: Deadline) -> float | None:

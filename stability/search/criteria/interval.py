@@ -109,13 +109,13 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
     system = embedding(cell, box)
     ceiling = rate_ceiling(system, deadline=deadline, enough=1.0)
     if not ceiling < 1.0:
-        words = f"gates held constant within their bounds reach a spectral radius of {ceiling:.4g}: no such norm exists"
+        words = f"with constant gates the spectral radius reaches {ceiling:.4g}: no quadratic norm contracts"
         return Finding("interval_lmi", False, 1.0 - ceiling, words)
     # six channels a unit: a rate to one part in a hundred is worth the wait, more is not
     tol = 1e-3 if cell.states <= 32 else 1e-2
-    found = multiplier_criterion(system, rate=rate, tol=tol, time_limit=deadline)
-    witness = {"low": box.low, "high": box.high, "rate": found.rate, **found.witness} if found.holds else {}
-    return replace(found, criterion="interval_lmi", witness=witness)
+    finding = multiplier_criterion(system, rate=rate, tol=tol, time_limit=deadline)
+    witness = {"low": box.low, "high": box.high, "rate": finding.rate, **finding.witness} if finding.holds else {}
+    return replace(finding, criterion="interval_lmi", witness=witness)
 
 
 def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimit = None) -> tuple[Finding, ...]:
@@ -134,7 +134,7 @@ def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimi
     if first.margin is None:  # no invariant box: the second test has nothing to stand on either
         return (first,)
     if first.holds and first.rate is not None and not isinstance(rate, str) and first.rate > rate:
-        detail = f"{first.detail}; slower than the {rate:g} asked for"
+        detail = f"{first.detail}; slower than the requested rate {rate:g}"
         first = Finding("interval", False, rate - first.rate, detail, first.rate)
     if first.holds and rate != "best":
         return (first,)
@@ -165,7 +165,7 @@ def fastest_gated_claim(cell: GatedCell, findings: Iterable[Finding]) -> tuple[C
 def _invariant_box(cell: GatedCell, deadline: Deadline) -> Interval | None:
     """Return the invariant box of a gated cell, cached unless the deadline interrupts."""
     if not isinstance(cell, GatedCell):
-        raise UnsupportedError(f"the interval criterion is about LSTM and GRU cells, not {type(cell).__name__}")
+        raise UnsupportedError(f"the interval criterion needs a GatedCell (LSTM or GRU), got {type(cell).__name__}")
     return invariant_box(cell, affords=deadline.share(_FOR_THE_BOX).affords)
 
 
@@ -173,7 +173,7 @@ def _why_no_box(cell: GatedCell, deadline: Deadline) -> str:
     if deadline.cut:
         return TOO_LATE
     if cell.input_low is None:
-        return "a forget gate comes arbitrarily close to 1 under unbounded inputs: give the box that they stay in"
+        return "a forget gate comes arbitrarily close to 1 under unbounded inputs: pass their range as input_box"
     return "a forget gate may reach 1 in float64, so no invariant box of the cell state is known"
 
 

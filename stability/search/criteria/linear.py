@@ -62,18 +62,18 @@ def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
     margin = margin_of(exact, system)
     words = f"spectral radius {exact:.9g}" if discrete else f"spectral abscissa {-exact:.9g}"
     if abs(margin) <= 1e-12:
-        words += ", within rounding of the boundary of stability"
+        words += ", on the boundary of stability up to rounding errors"
     if not margin > 0:
         return Finding("linear", False, margin, words)
     if isinstance(rate, float) and not (start >= rate > exact if discrete else start <= rate < exact):
-        return Finding("linear", False, margin, f"{words}, not at rate {rate:g}")
-    asked = start if rate == "any" else rate
-    witness = _fast_witness(system, A, exact) if isinstance(asked, str) else _calm_witness(system, A, asked)
+        return Finding("linear", False, margin, f"{words}: the requested rate {rate:g} is not reached")
+    target = start if rate == "any" else rate
+    witness = _fast_witness(system, A, exact) if isinstance(target, str) else _calm_witness(system, A, target)
     if not witness:
-        return Finding("linear", True, margin, f"{words}; no quadratic Lyapunov function of it was proved")
+        return Finding("linear", True, margin, f"{words}; no quadratic Lyapunov function was proved")
     share = margin_of(float(witness.rate or 0.0), system) / margin
     if rate == "best" and share < NEAR:
-        words += f"; the eigenvectors are too close to dependent for a proof beyond {100 * share:.3g} % of its exponent"
+        words += f"; nearly dependent eigenvectors limit the proved rate to {100 * share:.3g} % of the exponent"
     return Finding("linear", True, margin, words, witness.rate, witness.data)
 
 
@@ -129,11 +129,11 @@ def _fastest_proof(system: LureSystem, P: Array, attained: float) -> _Proof:
 
     fastest = proof(FINE[0])
     if not fastest.witness:
-        return next((found for found in map(proof, COARSE) if found.witness), fastest)
-    for found in map(proof, FINE[1:]):
-        if not found.witness:
+        return next((witness for witness in map(proof, COARSE) if witness.witness), fastest)
+    for witness in map(proof, FINE[1:]):
+        if not witness.witness:
             break
-        fastest = found
+        fastest = witness
     return fastest
 
 

@@ -66,7 +66,7 @@ def _construction_finding(system: LureSystem, witness: Any) -> list[Finding]:
     p = 0.5 * (p + p.T)
     valid, reason = check_lmi(system, p, multipliers, rate)
     if not valid:
-        return [Finding("construction", False, None, f"the model's own witness does not hold: {reason}")]
+        return [Finding("construction", False, None, f"the proof stored with the model does not hold: {reason}")]
     margin = 1.0 - rate if system.is_discrete else rate
     return [Finding("construction", True, margin, "contracting by construction", rate, {"P": p, "L": multipliers})]
 
@@ -74,7 +74,7 @@ def _construction_finding(system: LureSystem, witness: Any) -> list[Finding]:
 def guarded_findings(name: str, criterion: Callable[[], Iterable[Finding]], deadline: Deadline) -> list[Finding]:
     """Evaluate a criterion; a timeout or a LAPACK failure on extreme entries becomes a finding."""
     if deadline.stops(name):
-        return [Finding(name, False, None, "not tried: the time limit came first")]
+        return [Finding(name, False, None, "not evaluated: the time limit was reached")]
     try:
         with np.errstate(all="ignore"):
             return list(criterion())
@@ -82,18 +82,18 @@ def guarded_findings(name: str, criterion: Callable[[], Iterable[Finding]], dead
         raise
     except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
-        return [Finding(name, False, None, f"numerically out of reach: {reason}")]
+        return [Finding(name, False, None, f"not evaluated, numerical failure: {reason}")]
 
 
 def _theorem1(system: LureSystem, options: Options) -> list[Finding]:
     """Evaluate Theorem 1; for a discretized system about its differential equation, without certifying it."""
     behind = system.origin.base if system.origin is not None else system
-    found = theorem1_system(behind, time_limit=options.deadline)
-    cases = {"theorem1a": [found.a], "theorem1b": [found.b_published, found.b_sound]}
+    findings = theorem1_system(behind, time_limit=options.deadline)
+    cases = {"theorem1a": [findings.a], "theorem1b": [findings.b_published, findings.b_sound]}
     out = cases.get(options.criterion, [*cases["theorem1a"], *cases["theorem1b"]])
     if behind is system:
         return out
-    about = "about the differential equation, not the map that runs"
+    about = "about the differential equation, not about the discrete map"
     return [Finding(f.criterion, f.holds, f.margin, f"{about}: {f.detail}", f.rate) for f in out]
 
 
@@ -137,7 +137,7 @@ def lure_findings(system: LureSystem, options: Options, witness: Any) -> list[Fi
     if options.criterion == "auto":
         return _in_order_of_cost(system, options, _construction_finding(system, witness))
     if options.criterion == "linear" and not _has_one_slope(system):
-        raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
+        raise UnsupportedError("criterion linear needs a system without nonlinear channels: leave the criterion out")
     return _evaluated("theorem1" if options.criterion.startswith("theorem1") else options.criterion, system, options)
 
 

@@ -166,14 +166,14 @@ def _make_peak_exchange(search: WitnessSearch) -> tuple[Exchange, float] | None:
 
 def _search_by_peak_exchange(search: WitnessSearch, tol: float) -> bool:
     """Search the best rate by an exchange of peaks; return True if it is proved as near as rounding allows."""
-    made = _make_peak_exchange(search)
-    if made is None:
+    search_and_rate = _make_peak_exchange(search)
+    if search_and_rate is None:
         return False
-    (exchange, time), before = made, search.x
+    (exchange, time), before = search_and_rate, search.x
     share = exchange.run(tol)
 
-    def proved(less: float) -> bool:
-        search.x, at = exchange.x, share * (1.0 - less * tol)
+    def proved(reduction: float) -> bool:
+        search.x, at = exchange.x, share * (1.0 - reduction * tol)
         if search.deadline.over or at <= 0.0:
             return False
         rate, gain = exchange.at(at) * time, exchange.gain(at)
@@ -187,7 +187,7 @@ def _search_by_peak_exchange(search: WitnessSearch, tol: float) -> bool:
             break
         share = exchange.run_on(peak.omega / time, tol, share)
     steps = [8.0**k for k in range(1, 6)]
-    best = next((k for k, less in enumerate(steps) if proved(less)), None)
+    best = next((k for k, reduction in enumerate(steps) if proved(reduction)), None)
     if best is None:
         search.x = before
         return False
@@ -310,9 +310,9 @@ def _finding(search: WitnessSearch, rate: Rate) -> Finding:
         what = f"rho = {search.rate:.6g} per step" if search.system.is_discrete else f"lambda = {search.rate:.6g}"
         words = f"holds at {what} ({effort})" + (f"; {STOPPED}" if cut and rate != "any" else "")
         return Finding("multiplier", True, margin, words, search.rate, search.witness)
-    stopped = "the time limit came first" if cut else "no multipliers and P were found"
-    wanted = "" if rate in ("any", "best") else f" at rate {rate:g}"
-    return Finding("multiplier", False, _shortfall(search), f"{stopped}{wanted} ({effort})")
+    outcome = "the time limit was reached" if cut else "no multipliers and P were found"
+    target = "" if rate in ("any", "best") else f" at rate {rate:g}"
+    return Finding("multiplier", False, _shortfall(search), f"{outcome}{target} ({effort})")
 
 
 def _shortfall(search: WitnessSearch) -> float | None:

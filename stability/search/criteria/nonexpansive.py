@@ -40,8 +40,8 @@ def nonexpansive_claim(subject: Any, *, time_limit: TimeLimit = None) -> Claim |
     """
     if isinstance(subject, PairwiseSystem):
         factors = (1.0,) if subject.orthogonal else tuple(1.0 + e for e in EPSILONS)
-        found = (accepted_claim(subject, "pair_growth", {"factor": factor}) for factor in factors)
-        return next((claim for claim in found if claim is not None), None)
+        claims = (accepted_claim(subject, "pair_growth", {"factor": factor}) for factor in factors)
+        return next((claim for claim in claims if claim is not None), None)
     system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.is_discrete:
         return None

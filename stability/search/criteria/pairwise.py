@@ -38,10 +38,10 @@ def pairwise_criterion(subject: PairwiseSystem) -> Finding:
         detail = f"modReLU jumps where its bias is positive: in {count} of {len(subject.b)} pairs, by {2 * largest:.3g}"
         return Finding(NAME, False, None, f"{detail} at most")
     if subject.orthogonal:
-        return Finding(NAME, False, 0.0, "no step stretches a difference, and an orthogonal W shrinks none")
-    rate, weights = min(((_norm(subject, w), w) for w in _candidates(subject)), key=lambda found: found[0])
+        return Finding(NAME, False, 0.0, "no step increases a state difference, and an orthogonal W decreases none")
+    rate, weights = min(((_norm(subject, w), w) for w in _candidates(subject)), key=lambda candidate: candidate[0])
     holds = bool(rate < 1.0)
-    detail = f"|W| = {rate:.6g} in a norm that no pair's activation stretches"
+    detail = f"|W| = {rate:.6g} in a norm in which the activation is nonexpansive"
     witness = {"weights": weights} if holds else {}
     return Finding(NAME, holds, 1.0 - rate, detail, rate if holds else None, witness)
 

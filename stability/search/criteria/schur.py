@@ -108,9 +108,9 @@ class SchurTest:
     def witness(self, level: float, rate: float) -> Witness:
         """Return the proved witness at a rate, from u and v at a level between ``top`` and that of the rate."""
         u, v = self.vectors(level)
-        beyond = rate if self.system.is_discrete else -rate
+        target = rate if self.system.is_discrete else -rate
         with np.errstate(all="ignore"):
-            s, t = self._channels(u, v, beyond - level)
+            s, t = self._channels(u, v, target - level)
             p = v / u
             unit = np.exp(-0.5 * (np.log(p.max()) + np.log(p.min())))
             P = np.diag((unit * p)[self.states])
@@ -119,9 +119,9 @@ class SchurTest:
         if not (np.isfinite(P).all() and np.isfinite(L).all()):
             return Witness()
         for full in completed_multipliers(self.system, P, L, rate, self.fixed):
-            found = prove_witness(self.system, P, full, rate)
-            if found:
-                return found
+            witness = prove_witness(self.system, P, full, rate)
+            if witness:
+                return witness
         return Witness()
 
     def _channels(self, u: Array, v: Array, slack: float) -> tuple[Array, Array]:
@@ -130,18 +130,18 @@ class SchurTest:
         s, t = through @ (self.C @ u), through.T @ (self.B.T @ v)
         most = max(float((self.B @ s / u).max(initial=0.0)), float((self.C.T @ t / v).max(initial=0.0)))
         share = min(0.5 * slack / most, 1.0) if most > 0.0 else 1.0
-        few = 0.1 * slack / max(len(s), 1)  # a channel that moves nothing, or is moved by nothing, still needs a number
+        floor = 0.1 * slack / max(len(s), 1)  # a channel without effect, or without cause, still needs a number
         return (
-            np.maximum((1.0 + share) * s, few * _smallest_ratio(u, self.B.T)),
-            np.maximum((1.0 + share) * t, few * _smallest_ratio(v, self.C)),
+            np.maximum((1.0 + share) * s, floor * _smallest_ratio(u, self.B.T)),
+            np.maximum((1.0 + share) * t, floor * _smallest_ratio(v, self.C)),
         )
 
 
 def _smallest_ratio(weights: Array, rows: Array) -> Array:
     """Return ``min_i weights_i / rows_ki`` over the nonzero entries of each row k, one for a zero row."""
     with np.errstate(divide="ignore"):
-        found = (weights / rows).min(axis=1, initial=np.inf)
-    return np.where(np.isfinite(found), found, 1.0)
+        ratios = (weights / rows).min(axis=1, initial=np.inf)
+    return np.where(np.isfinite(ratios), ratios, 1.0)
 
 
 def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTest]:
@@ -170,9 +170,9 @@ def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTes
     if n > 1 and (n <= _QUICK or norms_may_suffice(loop, enough)):
         yield from _group_tests(system, fixed, loop, (one, layers), (one, np.zeros(m, dtype=int)), enough, "norms")
     entries = (np.arange(n), np.arange(m))
-    found = _group_tests(system, fixed, loop, entries, entries, enough, "absolute values")
-    yield from found
-    if not found and n <= _PARTS:
+    tests = _group_tests(system, fixed, loop, entries, entries, enough, "absolute values")
+    yield from tests
+    if not tests and n <= _PARTS:
         yield from _component_tests(system, fixed, loop, layers, enough)
 
 
@@ -223,9 +223,9 @@ def _rate_limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> f
     """Return the limit of the rates of one connected part, by entries or, given the layers, by norms."""
     A, B, C, D = loop.A[np.ix_(x, x)], loop.B[np.ix_(x, w)], loop.C[np.ix_(w, x)], loop.D[np.ix_(w, w)]
     part = StateSpace(A, B, C, D, loop.is_discrete)
-    own = (np.zeros(len(x), dtype=int), np.zeros(len(w), dtype=int))
-    labels = (np.arange(len(x)), np.arange(len(w))) if layers is None else (own[0], renumbered_groups(layers[w]))
-    M = _comparison(*block_sizes(part, labels, own))[1]
+    groups = (np.zeros(len(x), dtype=int), np.zeros(len(w), dtype=int))
+    labels = (np.arange(len(x)), np.arange(len(w))) if layers is None else (groups[0], renumbered_groups(layers[w]))
+    M = _comparison(*block_sizes(part, labels, groups))[1]
     return ComparisonMatrix(M).top if np.isfinite(M).all() else np.inf
 
 
@@ -264,8 +264,8 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
     rate = parse_rate(rate, system)
     deadline = Deadline.from_limit(time_limit).named("schur")
     start = start_rate(system)
-    wanted = start if isinstance(rate, str) else rate if system.is_discrete else -rate
-    tests: Iterable[SchurTest] = schur_tests(system, wanted)
+    target = start if isinstance(rate, str) else rate if system.is_discrete else -rate
+    tests: Iterable[SchurTest] = schur_tests(system, target)
     if rate == "best":
         tests = sorted(tests, key=lambda test: round(test.top, 9))  # stable: norms have the smaller overshoot
     first: SchurTest | None = None
@@ -274,52 +274,53 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
         if rate == "best":
             witness = _fastest_witness(test, start, deadline)
         else:
-            witness = _inner_witness(test, wanted, deadline, exactly=wanted != start)
+            witness = _inner_witness(test, target, deadline, exactly=target != start)
         if witness:
             return Finding("schur", True, start - test.top, _detail(test), witness.rate, witness.data)
         if deadline.over:
-            return Finding("schur", False, start - test.top, f"{_detail(test)}, {TOO_LATE}")
+            return Finding("schur", False, start - test.top, f"{_detail(test)}; {TOO_LATE}")
     if first is None:
         words = "neither norms nor absolute values of the weights are small enough"
         return Finding("schur", False, None, words)
-    return Finding("schur", False, start - first.top, f"{_detail(first)}, a margin within rounding errors")
+    return Finding("schur", False, start - first.top, f"{_detail(first)}; the margin is within rounding errors")
 
 
 def _detail(test: SchurTest) -> str:
     return f"{test.words}: spectral {'radius' if test.system.is_discrete else 'abscissa'} {test.top:.6g}"
 
 
-def _inner_witness(test: SchurTest, beyond: float, deadline: Deadline, exactly: bool = False) -> Witness:
+def _inner_witness(test: SchurTest, limit: float, deadline: Deadline, exactly: bool = False) -> Witness:
     """Return a witness of a rate, or of one strictly inside, with a level far from the limit for a small overshoot."""
-    room = beyond - test.top
+    distance = limit - test.top
     for level, inside in ((0.7, 0.9), (0.5, 0.95), (0.3, 0.99)):
         if deadline.over:
             break
-        rate = beyond if exactly else test.top + inside * room
-        found = test.witness(test.top + level * room, test.rate(rate))
-        if found:
-            return found
+        rate = limit if exactly else test.top + inside * distance
+        witness = test.witness(test.top + level * distance, test.rate(rate))
+        if witness:
+            return witness
     return Witness()
 
 
 def _fastest_witness(test: SchurTest, start: float, deadline: Deadline) -> Witness:
     """Return the witness of the fastest rate with a useful overshoot."""
-    room = start - test.top
-    most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * room))
-    least = max(1e-9, 1e-12 * float(np.abs(test.comparison.matrix).max()) / room)  # a level that differs from the limit
+    distance = start - test.top
+    most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * distance))
+    size = float(np.abs(test.comparison.matrix).max())
+    least = max(1e-9, 1e-12 * size / distance)  # the smallest level that differs from the limit
     high = min(least, 0.5)
-    if test.overshoot(test.top + high * room) > most:
+    if test.overshoot(test.top + high * distance) > most:
 
         def useful(log_share: float) -> bool:
-            return test.overshoot(test.top + np.exp(log_share) * room) <= most
+            return test.overshoot(test.top + np.exp(log_share) * distance) <= most
 
         small, half = float(np.log(high)), float(np.log(0.5))
         high = float(np.exp(bisect(useful, half, small, (half - small) * 2.0**-_HALVINGS * (1.0 + 1e-6), deadline)))
     while high < 0.5 and not deadline.over:
-        found = test.witness(test.top + high * room, test.rate(test.top + 1.01 * high * room))
-        if not found:
-            found = test.witness(test.top + high * room, test.rate(test.top + 2.0 * high * room))
-        if found:
-            return found
+        witness = test.witness(test.top + high * distance, test.rate(test.top + 1.01 * high * distance))
+        if not witness:
+            witness = test.witness(test.top + high * distance, test.rate(test.top + 2.0 * high * distance))
+        if witness:
+            return witness
         high *= 10.0
     return _inner_witness(test, start, deadline)

@@ -119,7 +119,7 @@ def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace
     if M is not None:
         M = as_positive("M", M)
         if reach.size and reach.max() > M:
-            raise ConfigurationError(f"M = {M:g} is below the slopes, which reach {reach.max():g}")
+            raise ConfigurationError(f"M must be at least the largest slope {reach.max():g}, got {M:g}")
         reach = np.full(system.channels, M)
     loop = StateSpace(system.A, system.B, reach[:, None] * system.C, reach[:, None] * system.D, system.is_discrete)
 
@@ -169,19 +169,19 @@ class GainTest:
             The finding.
         """
         rate = parse_rate(rate, self.system)
-        found, level, limit = self.evaluated()
-        if not found.holds:
-            return found
+        finding, level, limit = self.evaluated()
+        if not finding.holds:
+            return finding
         try:
             if isinstance(rate, float) and not self.gain(rate) < 1.0:
-                return replace(found, holds=False, detail=f"{found.detail}, but not at rate {rate:g}")
+                return replace(finding, holds=False, detail=f"{finding.detail}, but not at rate {rate:g}")
         except TimeOverError:
-            return replace(found, holds=False, detail=f"{found.detail}; {TOO_LATE}")
+            return replace(finding, holds=False, detail=f"{finding.detail}; {TOO_LATE}")
         witness = self._proved(rate, level, limit)
-        note = "" if witness else "; no witness was proved at this rate"
+        note = "" if witness else "; no proof was found at this rate"
         if rate != "any" and self.deadline.cut:
             note += f"; {STOPPED}"
-        return replace(found, detail=found.detail + note, rate=witness.rate, witness=witness.data)
+        return replace(finding, detail=finding.detail + note, rate=witness.rate, witness=witness.data)
 
     def evaluated(self) -> tuple[Finding, float, float]:
         """Return the margin without a rate and witness, the gain, and the decay of the linear part."""

@@ -89,7 +89,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
     M = as_positive("M", M)
     alpha, beta = as_slope((0.0, M) if slope is None else slope, len(a))
     if max(-float(alpha.min()), float(beta.max())) > M:
-        raise ConfigurationError(f"the slopes must lie in [-M, M] = [{-M:g}, {M:g}]")
+        raise ConfigurationError(f"the slope bounds must lie in [-M, M] = [{-M:g}, {M:g}]: pass a larger M")
     system = LureSystem.recurrent(a, w, (alpha, beta))
     return Theorem1(_case_a(system, 1.0, M, deadline), _case_b_published(system), _case_b_sound(system, 1.0, deadline))
 
@@ -112,7 +112,7 @@ def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theo
     n, c = system.states, float(system.B[0, 0]) if system.channels else 0.0
     reach = c * max(float(np.abs(system.alpha).max(initial=0.0)), float(np.abs(system.beta).max(initial=0.0)))
     if system.is_discrete or not (c > 0 and reach > 0) or system.D.any() or not np.array_equal(system.B, c * np.eye(n)):
-        why = "does not apply: the theorem is about dh/dt = A h + sigma(W h + input)"
+        why = "does not apply: the theorem needs the form dh/dt = A h + sigma(W h + input)"
         return Theorem1(*(Finding(f"theorem1{case}", False, None, why) for case in ("a", "b_published", "b")))
     deadline = Deadline.from_limit(time_limit).named("theorem1")
     return Theorem1(_case_a(system, c, reach, deadline), _case_b_published(system), _case_b_sound(system, c, deadline))
@@ -140,11 +140,11 @@ def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Findi
         return c * c * level * nested_multiplier((-ball, ball), slopes, cap) * M
 
     try:
-        found = _proved_witness(system, np.eye(n), multiplier, margin, deadline)
+        witness = _proved_witness(system, np.eye(n), multiplier, margin, deadline)
     except TimeOverError:
         return Finding("theorem1a", False, margin, f"{words}; {TOO_LATE}")
-    words += "" if found else ", a margin within rounding errors"
-    return Finding("theorem1a", bool(found), margin, words, found.rate, found.data)
+    words += "" if witness else "; the margin is within rounding errors"
+    return Finding("theorem1a", bool(witness), margin, words, witness.rate, witness.data)
 
 
 def _proved_witness(system: LureSystem, P: Array, multiplier: Multiplier, best: float, deadline: Deadline) -> Witness:
@@ -156,9 +156,9 @@ def _proved_witness(system: LureSystem, P: Array, multiplier: Multiplier, best: 
     for cap in CAPS:
         for rate in (best, *rates_towards_start(system, best)):
             deadline.require()
-            found = prove_witness(system, P, multiplier(cap), rate)
-            if found and (float(found.rate or 0.0) > 0.99 * best or cap == CAPS[-1]):
-                return found
+            witness = prove_witness(system, P, multiplier(cap), rate)
+            if witness and (float(witness.rate or 0.0) > 0.99 * best or cap == CAPS[-1]):
+                return witness
     return Witness()
 
 
@@ -249,8 +249,8 @@ def _case_b_sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
         return c * c * nested_multiplier((0.0 * beta, beta), (alpha, beta), cap) * L / beta
 
     try:
-        found = _proved_witness(system, P, multiplier, best, deadline)
+        witness = _proved_witness(system, P, multiplier, best, deadline)
     except TimeOverError:
         return Finding(name, False, margin, f"{scaled}; {TOO_LATE}")
-    proved = ", negative definite, and A^T L W + L W A > 0" if found else ", but the margin is within rounding errors"
-    return Finding(name, bool(found), margin, scaled + proved, found.rate, found.data)
+    proved = ", negative definite, and A^T L W + L W A > 0" if witness else ", but the margin is within rounding errors"
+    return Finding(name, bool(witness), margin, scaled + proved, witness.rate, witness.data)

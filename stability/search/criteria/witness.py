@@ -60,7 +60,7 @@ def guarded_criterion(name: str) -> Callable[[Callable[..., Finding]], Callable[
             except (ConfigurationError, DimensionError, NonFiniteError):
                 raise
             except (np.linalg.LinAlgError, ArithmeticError, ValueError) as error:  # LAPACK and scipy on overflow
-                words = f"undecided: the entries are out of the range of floating point ({error})"
+                words = f"undecided: numerical failure on entries of extreme size ({error})"
                 return Finding(name, False, None, words)
 
         return guarded
@@ -188,10 +188,10 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
         if room(_NEARLY) > 0:  # the feedback costs nothing
             return room.rate(_NEARLY)
         accuracy: dict[str, Any] = {"xtol": tol, "rtol": 1e-12}
-        found: Any = brentq(room, 0.0, _NEARLY, **accuracy, maxiter=80, disp=False)
+        root: Any = brentq(room, 0.0, _NEARLY, **accuracy, maxiter=80, disp=False)
     except TimeOverError:
         return room.rate(room.reached)
-    return room.rate(found)
+    return room.rate(root)
 
 
 def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:
@@ -267,9 +267,9 @@ def bisect_rate(
     proved: list[Witness] = []
 
     def holds(rate: float) -> bool:
-        found = prove_first(system, [rate], solutions, multiplier, deadline)
-        proved.extend([found] if found else [])
-        return bool(found)
+        witness = prove_first(system, [rate], solutions, multiplier, deadline)
+        proved.extend([witness] if witness else [])
+        return bool(witness)
 
     start = start_rate(system)
     if holds(start):

@@ -41,17 +41,17 @@ def _inputs(subject: Any, E: Any, F: Any) -> tuple[LureSystem, Array, Array]:
     """Return the system and its input matrices; by default through every channel (every state without channels)."""
     if isinstance(subject, DrivenSystem):
         if E is not None or F is not None:
-            raise ConfigurationError("a network has its own input matrices: leave E and F out")
+            raise ConfigurationError("the network defines its own input matrices: leave E and F out")
         return subject.system, subject.E, subject.F
     if not isinstance(subject, LureSystem):
-        raise ConfigurationError(f"a gain needs a Lur'e system or a network, not a {type(subject).__name__}")
+        raise ConfigurationError(f"a gain needs a LureSystem or a network with one, got {type(subject).__name__}")
     n, m = subject.states, subject.channels
     if E is None and F is None:
         return (subject, np.eye(m), np.zeros((n, m))) if m else (subject, np.zeros((0, n)), np.eye(n))
     e = as_matrix("E", np.zeros((m, as_matrix("F", F).shape[1])) if E is None else E, (m, None))
     f = as_matrix("F", np.zeros((n, e.shape[1])) if F is None else F, (n, None))
     if e.shape[1] != f.shape[1]:
-        raise DimensionError("F", (n, e.shape[1]), f.shape, "E and F have one column an input")
+        raise DimensionError("F", (n, e.shape[1]), f.shape, "E and F need one column per input")
     return subject, np.array(e), np.array(f)
 
 
@@ -127,11 +127,11 @@ def incremental_gain(
     as_choice("solver", solver, _SOLVERS)
     if isinstance(system, PairwiseSystem):
         if E is not None or F is not None:
-            raise ConfigurationError("a network has its own input matrices: leave E and F out")
-        found = pairwise_proof(system, H, measure, None if horizon is None else int(horizon))
-        if isinstance(found, str):
-            return Gain(math.inf, measure, horizon, system, None, found)
-        return Gain(found[0], measure, horizon, system, found[1], f"norms, growth {found[1].data['growth']:.6g}")
+            raise ConfigurationError("the network defines its own input matrices: leave E and F out")
+        bound = pairwise_proof(system, H, measure, None if horizon is None else int(horizon))
+        if isinstance(bound, str):
+            return Gain(math.inf, measure, horizon, system, None, bound)
+        return Gain(bound[0], measure, horizon, system, bound[1], f"norms, growth {bound[1].data['growth']:.6g}")
     if solver == "cvxpy":
         gain_solvers(system, cast(Array, f))  # refuses what is too large
     deadline = Deadline.from_limit(time_limit).named("gain")
@@ -142,11 +142,11 @@ def incremental_gain(
     if best is None:
         detail = TOO_LATE if deadline.cut else "no bound was proved"
         return Gain(math.inf, measure, horizon, target, None, detail)
-    data, words = best[1].data, "a storage and multipliers for every step"
+    data, words = best[1].data, "storage function and multipliers for each step"
     if best[1].kind == "gain_lmi":
         words = f"{data['mode']} cost, growth {data['growth']:.6g}"
     if deadline.cut:
-        words += "; stopped by the time limit: the bound may be better"
+        words += "; stopped by the time limit: a smaller bound may exist"
     return Gain(best[0], measure, horizon, target, best[1], words)
 
 
@@ -183,24 +183,24 @@ class _Question:
         for mode, growth in growths_to_try(self.system, self.measure, self.horizon, self.deadline):
             if self.deadline.over:
                 return
-            found = self._found(StorageAttempt(self.system, *self.matrices, mode, growth, self.deadline))
-            value = math.inf if found is None else bound(mode, self.measure, found[0], growth, self.horizon, discrete)
-            if found is not None and math.isfinite(value):
-                data = dict(zip(("P", "L", "E", "F", "H"), (*found[1:], *self.matrices)))
-                data |= {"gain": found[0], "growth": growth, "horizon": self.horizon}
+            gain = self._found(StorageAttempt(self.system, *self.matrices, mode, growth, self.deadline))
+            value = math.inf if gain is None else bound(mode, self.measure, gain[0], growth, self.horizon, discrete)
+            if gain is not None and math.isfinite(value):
+                data = dict(zip(("P", "L", "E", "F", "H"), (*gain[1:], *self.matrices)))
+                data |= {"gain": gain[0], "growth": growth, "horizon": self.horizon}
                 yield value, Proof("gain_lmi", {**data, "measure": self.measure, "mode": mode})
             if value > best:
                 return
             best = value
 
     def _found(self, attempt: StorageAttempt) -> Found | None:
-        found = _or_none(lambda: attempt.by_riccati(self.pairs)) if self.solver != "cvxpy" else None
+        gain = _or_none(lambda: attempt.by_riccati(self.pairs)) if self.solver != "cvxpy" else None
         # at one time the best multipliers may lie on the border of those with a Riccati solution, which descent misses
-        asked = self.system.states <= PROGRAM_STATES and (found is None or attempt.mode == "terminal")
-        if self.solver == "cvxpy" or (self.solver == "auto" and asked):
+        use_program = self.system.states <= PROGRAM_STATES and (gain is None or attempt.mode == "terminal")
+        if self.solver == "cvxpy" or (self.solver == "auto" and use_program):
             program = _or_none(attempt.by_program)
-            found = min((f for f in (found, program) if f is not None), key=lambda f: f[0], default=None)
-        return _or_none(attempt.by_size) if found is None and self.solver != "cvxpy" else found
+            gain = min((f for f in (gain, program) if f is not None), key=lambda f: f[0], default=None)
+        return _or_none(attempt.by_size) if gain is None and self.solver != "cvxpy" else gain
 
 
 def _or_none(search: Callable[[], T | None]) -> T | None:
@@ -216,6 +216,6 @@ def _horizon(horizon: Any, discrete: bool) -> float | None:
         return None
     kinds = (int, np.integer) if discrete else (int, float, np.number)
     if isinstance(horizon, bool) or not isinstance(horizon, kinds) or not 0 < horizon < 2**31:
-        wanted = "a whole number of steps" if discrete else "a time"
-        raise ConfigurationError(f"horizon must be None or {wanted} > 0, got {horizon!r}")
+        expected = "a whole number of steps" if discrete else "a time"
+        raise ConfigurationError(f"horizon must be None or {expected} > 0, got {horizon!r}")
     return int(horizon) if discrete else float(horizon)

@@ -39,13 +39,13 @@ def pairwise_gain_bound(subject: PairwiseSystem) -> Callable[[float], float]:
         (1.154701, inf)
     """
     squares, vectors = np.linalg.eigh(subject.W @ subject.W.T)
-    seen = vectors.T @ subject.V
+    projected = vectors.T @ subject.V
 
     def gain(growth: float) -> float:
         room = 1.0 - squares / (growth * growth)
         if not room.min(initial=1.0) > 0.0:
             return math.inf
-        return float(np.linalg.norm(seen / np.sqrt(room)[:, None], 2)) if seen.size else 0.0
+        return float(np.linalg.norm(projected / np.sqrt(room)[:, None], 2)) if projected.size else 0.0
 
     return gain
 
@@ -63,7 +63,7 @@ def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int
         The bound with its proof, or why there is none.
     """
     if subject.orthogonal:
-        return "W is the orthogonal matrix beside the stored one: its norm is one, and input adds to it at every step"
+        return "W is orthogonal, so input differences never decay and add up over the steps"
     why = why_it_stretches(subject)
     if why is not None:
         return why
@@ -71,7 +71,7 @@ def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int
     gain, norm = pairwise_gain_bound(subject), float(np.linalg.norm(subject.W, 2))
     growth = _best_growth(gain, norm, measure, horizon)
     if growth is None:
-        return f"the norm of W is {norm:.6g}: over every horizon no gain follows from norms"
+        return f"the norm of W is {norm:.6g}, so norms prove no gain over an unlimited horizon: give a horizon"
     for slack in SLACK:
         wider = growth if growth == 1.0 else growth * (1.0 + slack)
         scale, inner = out * out * (1.0 + slack), out * max(gain(wider), 1e-30) * (1.0 + 2.0 * slack)
@@ -82,7 +82,7 @@ def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int
         data |= {"growth": wider, "measure": measure, "horizon": horizon}
         if RULES["norm_gain"](subject, propose(subject, "norm_gain", data, value=value))[0]:
             return value, Proof("norm_gain", data)
-    return "rounding keeps the bound from being proved"
+    return "the bound is not proved because of rounding errors"
 
 
 def _best_growth(gain: Callable[[float], float], norm: float, measure: str, horizon: int | None) -> float | None:
@@ -119,5 +119,5 @@ def weight_norm_claim(subject: Any, measure: str = "final") -> Claim | None:
     """
     if not isinstance(subject, PairwiseSystem):
         return None
-    found = pairwise_proof(subject, np.eye(subject.states), measure, None)
-    return None if isinstance(found, str) else propose(subject, "norm_gain", found[1].data, value=found[0])
+    bound = pairwise_proof(subject, np.eye(subject.states), measure, None)
+    return None if isinstance(bound, str) else propose(subject, "norm_gain", bound[1].data, value=bound[0])

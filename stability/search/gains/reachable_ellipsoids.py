@@ -66,10 +66,10 @@ class ReachableEllipsoids:
 
     def __init__(self, system: LureSystem, E: Array, F: Array, H: Array, slack: float = 1e-5) -> None:
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-        seen, loop = close_loop(system.D, middle, E), centered_loop(system)
+        output, loop = close_loop(system.D, middle, E), centered_loop(system)
         self.n, self.m, self.H, self.slack = system.states, system.channels, H, slack
         self.A, self.B, self.C, self.D = loop.matrices
-        through = np.vstack([radius[:, None] * seen, F + (system.B * middle) @ seen])
+        through = np.vstack([radius[:, None] * output, F + (system.B * middle) @ output])
         self.states, self.inputs = np.vstack([self.C, self.A]), through @ through.T
         self.channels = np.vstack([self.D, self.B])
         self.direct = bool(self.D.any())
@@ -81,21 +81,21 @@ class ReachableEllipsoids:
         return S if tau is None else self._with_channels(S, tau)
 
     def _with_channels(self, S: Spread, tau: Array) -> Spread:
-        seen = S[0] + (self.D * tau) @ self.channels.T if self.direct else S[0]
-        return seen, S[1] + (self.B * tau) @ self.B.T
+        block = S[0] + (self.D * tau) @ self.channels.T if self.direct else S[0]
+        return block, S[1] + (self.B * tau) @ self.B.T
 
     def step(self, S: Spread, tau: Array) -> tuple[Array, Array] | None:
         """Return the next set and the feedback, from ``S`` with its multipliers; ``None`` if they are too small."""
-        (seen, moved), m = S, self.m
+        (channels, states), m = S, self.m
         if not m:
-            return self._larger(moved), np.zeros((0, self.n))
-        room = -seen[:, :m]
+            return self._larger(states), np.zeros((0, self.n))
+        room = -channels[:, :m]
         _diagonal(room)[:] += tau
         inverse = _inverse(room)
         if inverse is None:
             return None
-        feedback = inverse @ seen[:, m:]
-        return self._larger(moved + seen[:, m:].T @ feedback), feedback
+        feedback = inverse @ channels[:, m:]
+        return self._larger(states + channels[:, m:].T @ feedback), feedback
 
     def _larger(self, Q: Array) -> Array:
         Q *= 1.0 + self.slack
@@ -120,22 +120,22 @@ class ReachableEllipsoids:
                 if widened is None:
                     return None
                 Q, turn = widened
-            found = self.step(self.spread(Q, row), row)
-            if found is None or not np.isfinite(found[0]).all():
+            ellipsoid = self.step(self.spread(Q, row), row)
+            if ellipsoid is None or not np.isfinite(ellipsoid[0]).all():
                 return None
-            Q = found[0]
-            feedback.append(found[1])
+            Q = ellipsoid[0]
+            feedback.append(ellipsoid[1])
             wider.append(turn)
         return ForwardPass(Q, feedback, wider, price)
 
     def _widened(self, Q: Array, price: float) -> tuple[Array, Array] | None:
         """Return ``(Q^{-1} - price H^T H)^{-1}`` and its ``wider`` (see ``ForwardPass``)."""
-        seen = self.H @ Q
-        inverse = _inverse(np.eye(len(self.H)) - price * (seen @ self.H.T))
+        output = self.H @ Q
+        inverse = _inverse(np.eye(len(self.H)) - price * (output @ self.H.T))
         if inverse is None:
             return None
-        middle = price * (inverse @ seen)
-        return Q + seen.T @ middle, middle
+        middle = price * (inverse @ output)
+        return Q + output.T @ middle, middle
 
     def slopes(self, passage: ForwardPass, z: Array) -> tuple[Array, float]:
         """Return derivatives of ``sum_j z_j^T Q_T z_j``.
@@ -168,18 +168,18 @@ class ReachableEllipsoids:
         weight[np.diag_indices(self.n)] += 1e-3 * np.trace(weight) / self.n + 1e-300
         size = np.maximum(np.einsum("ji,jk,ki->i", self.B, weight, self.B), 1e-300)
         for t in range(steps):
-            S, found = self.spread(Q, None), None
+            S, ellipsoid = self.spread(Q, None), None
             base = self._greedy(S, weight, size)
             for _ in range(_DOUBLINGS):
                 tau[t] = self._room_for_direct(base)
-                found = self.step(self._with_channels(S, tau[t]), tau[t])
-                if found is not None:
+                ellipsoid = self.step(self._with_channels(S, tau[t]), tau[t])
+                if ellipsoid is not None:
                     break
                 base *= 2.0
-            if found is None:
+            if ellipsoid is None:
                 tau[t:] = np.inf
                 break
-            Q = found[0]
+            Q = ellipsoid[0]
         return tau
 
     def _greedy(self, S: Spread, weight: Array, size: Array) -> Array:

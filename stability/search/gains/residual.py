@@ -70,11 +70,11 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
 def _weights(norms: Sequence[Norm], into: Array, out: Array, rate: float) -> Array:
     """Return weights ``(K,)`` that shrink by ``rate`` per step, each as small as those below it admit."""
     weights: list[float] = []
-    below = 0.0
+    lower = 0.0
     for k, norm in enumerate(norms):
-        least = rate * into[k] * below / (rate - norm.rate * GROW) * GROW * GROW
+        least = rate * into[k] * lower / (rate - norm.rate * GROW) * GROW * GROW
         weights.append(max(least, 1e-3 * max(weights, default=1e3)))
-        below += out[k] * weights[-1]
+        lower += out[k] * weights[-1]
     return np.array(weights)
 
 
@@ -134,9 +134,9 @@ def stack_norm_gain(stack: LayerStack) -> Claim | None:
         2.0
     """
     last = len(stack.layers) - 1
-    found = [weight_norm_claim(layer, "final" if k == last else "l2") for k, layer in enumerate(stack.layers)]
-    claims = [claim for claim in found if claim is not None]
-    if len(claims) < len(found) or stack.directions != 1:
+    layer_claims = [weight_norm_claim(layer, "final" if k == last else "l2") for k, layer in enumerate(stack.layers)]
+    claims = [claim for claim in layer_claims if claim is not None]
+    if len(claims) < len(layer_claims) or stack.directions != 1:
         return None
     total = combined_gain(stack, claims, None, Span("final"))
     if isinstance(total, str):

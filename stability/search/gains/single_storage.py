@@ -100,8 +100,8 @@ class StorageAttempt:
         proved: Found | None = None
         try:
             for P, L in candidates:
-                found = self.polish(P, L)
-                proved = found if proved is None or (found is not None and found[0] < proved[0]) else proved
+                gain = self.polish(P, L)
+                proved = gain if proved is None or (gain is not None and gain[0] < proved[0]) else proved
                 if proved is not None and self.mode == "running":  # the next ones only have more to spare
                     break
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
@@ -146,9 +146,9 @@ class StorageAttempt:
                 continue
             p, l = at.back(P, L)
             unit = out * out / (at.time if running else 1.0)
-            found = self.polish(unit * p, unit * l)
-            if found is not None:
-                return found
+            gain = self.polish(unit * p, unit * l)
+            if gain is not None:
+                return gain
         return None
 
 
@@ -168,11 +168,11 @@ class AttachedLoop:
     def __init__(self, attempt: StorageAttempt, delta: Array) -> None:
         system, self.attempt, self.delta = attempt.system, attempt, delta
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-        seen = close_loop(system.D, middle, attempt.E)
+        output = close_loop(system.D, middle, attempt.E)
         self.unshift = shift_factor(system, attempt.growth)
         self.loop = centered_loop(system).shifted(attempt.growth).scaled(delta)
-        self.into = (attempt.F + (system.B * middle) @ seen) / math.sqrt(self.unshift)
-        self.direct = (delta * radius)[:, None] * seen
+        self.into = (attempt.F + (system.B * middle) @ output) / math.sqrt(self.unshift)
+        self.direct = (delta * radius)[:, None] * output
 
     def whole(self) -> StateSpace:
         """Return the loop with input and output attached, channels first."""
@@ -216,16 +216,16 @@ class AttachedLoop:
     def best_of_all(self) -> Found | None:
         """Return the smallest gain over all s: a grid of powers of ten, then a search around its best point."""
         deadline = self.attempt.deadline
-        found = functools.cache(lambda log_s: None if deadline.over else self.best(log_s))
+        at_scale = functools.cache(lambda log_s: None if deadline.over else self.best(log_s))
 
         def objective(log_s: float) -> float:
-            outcome = found(float(log_s))
+            outcome = at_scale(float(log_s))
             return _NONE if outcome is None else math.log(outcome[0] + 1e-300)
 
         if not len(self.delta):  # linear: no multipliers
-            return found(0.0)
+            return at_scale(0.0)
         best = minimize_on_grid(objective, np.log(10.0) * np.arange(-2.0, 5.0), xatol=0.05, maxiter=10)
-        return found(best) if objective(best) < _NONE else None
+        return at_scale(best) if objective(best) < _NONE else None
 
 
 def gain_solvers(system: LureSystem, F: Array) -> list[str]:
@@ -272,7 +272,7 @@ def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) ->
         system = LureSystem(A, B, system.C, system.D, slope=slope, dt=1.0 if system.is_discrete else None)
     finding = multiplier_criterion(system, rate="any", solver="riccati", time_limit=deadline)
     if not finding.holds:
-        far = finding.margin is not None and finding.margin < -_FAR
-        return None if far and not deadline.over else even_channel_scales(system)
+        hopeless = finding.margin is not None and finding.margin < -_FAR
+        return None if hopeless and not deadline.over else even_channel_scales(system)
     delta = np.sqrt(2.0 * np.asarray(finding.witness["L"]))
     return delta / max(float(delta.max()), 1e-300) if (delta > 0).all() else np.ones(system.channels)

@@ -72,7 +72,7 @@ def stack_gain(
     target = as_subject(subject)
     if not isinstance(target, (GatedCell, LayerStack, ResidualStack)):
         raise UnsupportedError(
-            f"stack_gain is about LSTM, GRU and stacks; use incremental_gain for a {type(target).__name__}"
+            f"stack_gain needs an LSTM, a GRU or a stack, got {type(target).__name__}: use incremental_gain instead"
         )
     stack, span = target if isinstance(target, ResidualStack) else as_stack(target), _span(measure, horizon)
     lower = len(stack.layers) - (stack.directions if isinstance(stack, LayerStack) else 1)
@@ -84,21 +84,21 @@ def stack_gain(
         if H is not None and k >= lower and isinstance(stack, LayerStack):
             columns = np.ascontiguousarray(H[:, at : at + layer.outputs])
             at += layer.outputs
-        asked = span if k >= lower else Span("l2", horizon)
-        claim = best_layer_claim(layer, columns, asked, deadline.share(1.0 / (len(stack.layers) - k)))
+        layer_span = span if k >= lower else Span("l2", horizon)
+        claim = best_layer_claim(layer, columns, layer_span, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None:
             return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
         claims.append(claim)
     if isinstance(stack, ResidualStack):
-        made = residual_gain_claim(stack, claims, H, span)
-        return made or Claim("gain", "No incremental gain of the blocks was proved.", Verdict.INCONCLUSIVE)
+        gain_claim = residual_gain_claim(stack, claims, H, span)
+        return gain_claim or Claim("gain", "No incremental gain of the blocks was proved.", Verdict.INCONCLUSIVE)
     total = combined_gain(stack, claims, H, span)
     if isinstance(total, str):
         return Claim("gain", f"No incremental gain was proved: {total}.", Verdict.INCONCLUSIVE)
     total *= GROW  # room for a machine that adds in another order
     data: dict[str, Any] = {"layers": [pack(claim) for claim in claims], "gain": total}
-    more = {"head": H, "measure": None if measure == "l2" else measure, "horizon": horizon}
-    data |= {name: value for name, value in more.items() if value is not None}
+    extras = {"head": H, "measure": None if measure == "l2" else measure, "horizon": horizon}
+    data |= {name: value for name, value in extras.items() if value is not None}
     claim = propose(target, "stack_gain", data)
     valid, reason = RULES["stack_gain"](target, claim)
     return claim if valid else Claim("gain", f"No incremental gain was proved: {reason}.", Verdict.INCONCLUSIVE)
@@ -113,12 +113,12 @@ def _span(measure: str, horizon: int | None) -> Span:
 
 def best_layer_claim(layer: Layer, head: Array | None, span: Span, deadline: Deadline) -> Claim | None:
     """Return the layer's claim with the smallest gain."""
-    found = _CLAIMS[type(layer)](layer, head, span, deadline)
-    if not found:
+    claims = _CLAIMS[type(layer)](layer, head, span, deadline)
+    if not claims:
         certificate = certify(layer, refute=False, time_limit=deadline)
         if certificate.verdict is Verdict.CERTIFIED:
-            found.append(certificate.claim)
-    usable = [(g, c) for c in found if not isinstance(g := layer_gain(layer, c, head, span), str)]
+            claims.append(certificate.claim)
+    usable = [(g, c) for c in claims if not isinstance(g := layer_gain(layer, c, head, span), str)]
     return min(usable, key=lambda pair: pair[0])[1] if usable else None
 
 
@@ -126,8 +126,8 @@ def _network_claims(
     layer: DrivenSystem | PairwiseSystem, head: Array | None, span: Span, deadline: Deadline
 ) -> list[Claim]:
     steps = span.horizon if isinstance(layer, PairwiseSystem) else None  # of the others a bound over every horizon
-    asked: dict[str, Any] = {"measure": span.measure, "horizon": steps, "time_limit": deadline}
-    gain = incremental_gain(layer, output="state" if head is None else head, **asked)
+    options: dict[str, Any] = {"measure": span.measure, "horizon": steps, "time_limit": deadline}
+    gain = incremental_gain(layer, output="state" if head is None else head, **options)
     return [] if gain.proof is None or gain.proof.kind not in GAINS else [gain.claim]
 
 

@@ -53,12 +53,12 @@ class StationarySearch:
     ) -> None:
         E, F, H = matrices
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
-        seen = close_loop(system.D, middle, E)
+        output = close_loop(system.D, middle, E)
         self.unshift, self.deadline, self.aim = shift_factor(system, growth), deadline, GainObjective(H, pairs)
         self.barrier = 0.0
         self.loop = centered_loop(system).shifted(growth)
-        self.into = (F + (system.B * middle) @ seen) / math.sqrt(self.unshift)
-        self.direct = radius[:, None] * seen
+        self.into = (F + (system.B * middle) @ output) / math.sqrt(self.unshift)
+        self.direct = radius[:, None] * output
 
     def best(self, delta: Array) -> Iterator[tuple[Array, Array]]:
         """Yield ``P`` and ``L`` of the smallest gain, up to a common factor, with increasing slack.
@@ -69,10 +69,10 @@ class StationarySearch:
         Yields:
             The candidates, tightest first.
         """
-        found = self._start(delta)
-        if found is None:
+        start = self._start(delta)
+        if start is None:
             return
-        value, log = math.inf, found
+        value, log = math.inf, start
         aims = self.aim.sharper()
         for aim, barrier in ((aims[0], _BARRIERS[0]), (aims[-1], _BARRIERS[1])):
             self.aim, self.barrier = aim, barrier / max(len(delta), 1)
@@ -129,18 +129,18 @@ class StationarySearch:
         A, B, C, D = self.loop.matrices
         if not len(tau):
             return 0.0, np.zeros(0)
-        seen, moved = C @ Q, (A if self.loop.is_discrete else np.eye(len(A)))
-        cross = seen @ moved.T + self.direct @ self.into.T + (D * tau) @ B.T
+        outputs, states = C @ Q, (A if self.loop.is_discrete else np.eye(len(A)))
+        cross = outputs @ states.T + self.direct @ self.into.T + (D * tau) @ B.T
         room = np.diag(tau) - self.direct @ self.direct.T - (D * tau) @ D.T
         if self.loop.is_discrete:
-            room -= seen @ C.T
+            room -= outputs @ C.T
         factor = cho_factor(room)
         feedback, inverse = cho_solve(factor, cross), cho_solve(factor, np.eye(len(tau)))
         square = z @ z.T + (self.barrier * C.T @ inverse @ C if self.loop.is_discrete else 0.0)
         weight = _summed(A + feedback.T @ C, square, self.loop.is_discrete)
         out, back = B + feedback.T @ D, weight @ feedback.T
-        left = np.diagonal(inverse) - (D * (inverse @ D)).sum(axis=0) - 1.0 / tau
-        slopes = ((weight @ out) * out).sum(axis=0) - (feedback.T * back).sum(axis=0) - self.barrier * left
+        gradient = np.diagonal(inverse) - (D * (inverse @ D)).sum(axis=0) - 1.0 / tau
+        slopes = ((weight @ out) * out).sum(axis=0) - (feedback.T * back).sum(axis=0) - self.barrier * gradient
         return float(2.0 * np.log(np.diagonal(factor[0])).sum() - np.log(tau).sum()), slopes
 
 

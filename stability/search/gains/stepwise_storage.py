@@ -103,10 +103,10 @@ class StepwiseSearch:
             for aim in aims:
                 self.aim, self._known = aim, None
                 value, log = minimize_lbfgs(self._objective, log, steps=most, deadline=self.deadline, **how)
-            found = self._proved(np.exp(log.reshape(start.shape))) if math.isfinite(value) else None
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
-            if found is not None and found[1].data["slack"] <= 10.0 * room:
+            gain = self._proved(np.exp(log.reshape(start.shape))) if math.isfinite(value) else None
+            if gain is not None and (best is None or gain[0] < best[0]):
+                best = gain
+            if gain is not None and gain[1].data["slack"] <= 10.0 * room:
                 break
         return best
 
@@ -120,10 +120,10 @@ class StepwiseSearch:
     def _objective(self, log: Array) -> tuple[float, Array | None]:
         with np.errstate(all="ignore"):
             tau = np.exp(log.reshape(self.steps, -1))
-            found = self._final(tau) if self.measure == "final" else self._summed(tau)
-        if found is None or not (math.isfinite(found[0]) and np.isfinite(found[1]).all()):
+            price = self._final(tau) if self.measure == "final" else self._summed(tau)
+        if price is None or not (math.isfinite(price[0]) and np.isfinite(price[1]).all()):
             return math.inf, None
-        return found[0], (found[1] * tau).ravel()
+        return price[0], (price[1] * tau).ravel()
 
     def _final(self, tau: Array) -> tuple[float, Array] | None:
         passage = self.reach.through(tau)
@@ -143,12 +143,12 @@ class StepwiseSearch:
         if known is not None:
             foreseen = -float((known.slopes * (np.log(tau) - known.log)).sum())
             log += _AHEAD * foreseen if 0.0 < foreseen < _FORESEEN else 0.0
-        found = self._root(tau, log, least, _ROUGH if known is None else _CLOSE)
-        if found is None:
+        root = self._root(tau, log, least, _ROUGH if known is None else _CLOSE)
+        if root is None:
             return None
-        if known is None or found.price > known.price:
-            self._known, self._price = found, found.price
-        return -found.price, found.slopes / tau
+        if known is None or root.price > known.price:
+            self._known, self._price = root, root.price
+        return -root.price, root.slopes / tau
 
     def _root(self, tau: Array, log: float, least: float, close: float) -> _PriceRoot | None:
         """Find the zero of F by Newton's method for ``exp(-F) - 1``, nearly linear; ``None`` below ``least``.
@@ -221,8 +221,8 @@ class StepwiseSearch:
         """Return the gain of the whole output for given multipliers."""
         if self._least_of is None or self._least_of[0] is not tau:
             aim, self.aim = self.aim, self.aim.sharper()[-1]
-            found = self._root(tau, self._price, -math.inf, _EXACT)
-            self.aim, self._least_of = aim, (tau, math.inf if found is None else math.exp(-0.5 * found.price))
+            root = self._root(tau, self._price, -math.inf, _EXACT)
+            self.aim, self._least_of = aim, (tau, math.inf if root is None else math.exp(-0.5 * root.price))
         return self._least_of[1]
 
 

@@ -50,10 +50,10 @@ def carried_gain(subject: DrivenSystem, P: Any, L: Any, gain: float, *, output: 
         for slack in SLACK:
             scale = size * (1.0 + slack)
             inner = gain * math.sqrt(scale) * (1.0 + slack)
-            found = _proved(subject, scale * P, scale * L, H, inner, "the storage it carries")
-            if found is not None:
-                return found
-    return Gain(math.inf, "final", None, subject, None, "the storage that is carried does not prove it")
+            bound = _proved(subject, scale * P, scale * L, H, inner, "storage function of the model")
+            if bound is not None:
+                return bound
+    return Gain(math.inf, "final", None, subject, None, "the storage function of the model does not prove it")
 
 
 def weight_norm_gain(subject: DrivenSystem, gain: float) -> Gain:
@@ -80,9 +80,9 @@ def weight_norm_gain(subject: DrivenSystem, gain: float) -> Gain:
     for slack in SLACK if subject.is_discrete and m and not subject.F.any() else ():
         inner = gain * (1.0 - 2e-12)  # the bound of the proof is rounded up
         scale = 1.0 + slack
-        found = _proved(subject, scale * np.eye(n), scale * np.ones(m), np.eye(n), inner, "norms of the weights")
-        if found is not None:
-            return found
+        bound = _proved(subject, scale * np.eye(n), scale * np.ones(m), np.eye(n), inner, "norms of the weights")
+        if bound is not None:
+            return bound
     return Gain(math.inf, "final", None, subject, None, "the norms of the weights do not prove it")
 
 

@@ -62,10 +62,10 @@ def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeL
         check_input_bound(input_bound)
     target = as_subject(subject)
     if not isinstance(target, DrivenSystem):
-        own: Callable[[], Claim] | None = getattr(target, "bounded", None)
-        if own is not None:
-            return own()
-        return _open("A bare system names no activation, so nothing bounds what its channels add to the state.")
+        method: Callable[[], Claim] | None = getattr(target, "bounded", None)
+        if method is not None:
+            return method()
+        return _open("Boundedness is open: the system has no named activation, so its channels have no known bound.")
     with np.errstate(all="ignore"):
         return _bounded(target, input_bound, Deadline.from_limit(time_limit).named("bounded"))
 
@@ -87,7 +87,7 @@ def _open(statement: str) -> Claim:
 def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline) -> Claim:
     system = driven.system
     if system.channels and not math.isfinite(activation(driven.activation).bound):
-        return _open(f"The activation {driven.activation} is not bounded, so boundedness needs contraction.")
+        return _open(f"Boundedness is open: {driven.activation} is unbounded, and contraction is not proved.")
     from stability.search.counterexamples.linear import (
         unstable_linear_data,  # with the rules of orbits; for networks alone
     )
@@ -102,35 +102,35 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
         extra["input_bound"] = 1.0 if input_bound is None else float(input_bound)
     push, bounds = push_bounds(driven, extra.get("input_bound"))
     candidates = [_box(driven, push.mid, bounds), *ball_candidates(driven, push.mid, bounds, deadline)]
-    found = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
-    for kind, data in sorted(found, key=lambda item: item[1]["radius"]):
+    proofs = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
+    for kind, data in sorted(proofs, key=lambda item: item[1]["radius"]):
         claim = accepted_claim(driven, kind, data)
         if claim is not None:
             return claim
-    return _open("The linear part is not proved stable, so no bound on the state is known.")
+    return _open("Boundedness is open: the linear part is not proved stable.")
 
 
 def _box(driven: DrivenSystem, push: Array, bounds: Array) -> Candidate | None:
     """Return the box ``(I - |A|)^{-1} s`` or its continuous counterpart."""
     A = driven.system.A
-    kept = np.abs(A)
+    absolute = np.abs(A)
     if not driven.system.is_discrete:
-        kept = np.eye(len(A)) + kept + np.diag(np.diagonal(A) - np.diagonal(kept))
-    found = positive_solutions(kept, np.abs(push) @ bounds + 1e-300)
-    if found is None or not (found[0] > 0).all():
+        absolute = np.eye(len(A)) + absolute + np.diag(np.diagonal(A) - np.diagonal(absolute))
+    solution = positive_solutions(absolute, np.abs(push) @ bounds + 1e-300)
+    if solution is None or not (solution[0] > 0).all():
         return None
-    r, lift = found
+    r, lift = solution
     r = np.maximum(r * (1 + 1e-10) + 1e-10 * float(r.max()) / float(lift.max()) * lift, 1e-200)
     return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
 
 
-def positive_solutions(kept: Array, added: Array) -> tuple[Array, Array] | None:
+def positive_solutions(matrix: Array, right: Array) -> tuple[Array, Array] | None:
     """Return ``(I - K)^-1 s`` and ``(I - K)^-1 1`` for ``K >= 0`` off the diagonal.
 
     ``None`` where the spectral radius of ``K`` is one or more (the second is not positive there), or next to one.
     """
     try:
-        both = np.linalg.solve(np.eye(len(kept)) - kept, np.column_stack([added, np.ones(len(kept))])).T
+        both = np.linalg.solve(np.eye(len(matrix)) - matrix, np.column_stack([right, np.ones(len(matrix))])).T
     except np.linalg.LinAlgError:
         return None
     return (both[0], both[1]) if np.isfinite(both).all() and (both[1] > 0.0).all() and both[1].max() < 1e9 else None
@@ -153,11 +153,11 @@ def ball_candidates(driven: DrivenSystem, push: Array, bounds: Array, deadline: 
             if data is not None:
                 yield share, data
 
-    found = list(at((0.5,) if driven.states > 400 else (0.1, 0.3, 0.5, 0.7, 0.9)))
-    if len(found) > 1 and not deadline.over:
-        best = min(found, key=lambda item: item[1]["radius"])[0]
-        found += at((best - 0.1, best + 0.1, best + 0.05, best - 0.05))
-    return [("ball", data) for data in sorted((data for _, data in found), key=lambda data: data["radius"])[:3]]
+    balls = list(at((0.5,) if driven.states > 400 else (0.1, 0.3, 0.5, 0.7, 0.9)))
+    if len(balls) > 1 and not deadline.over:
+        best = min(balls, key=lambda item: item[1]["radius"])[0]
+        balls += at((best - 0.1, best + 0.1, best + 0.05, best - 0.05))
+    return [("ball", data) for data in sorted((data for _, data in balls), key=lambda data: data["radius"])[:3]]
 
 
 def _largest_mu(system: LureSystem) -> float:

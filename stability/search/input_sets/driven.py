@@ -87,7 +87,7 @@ def driven_contraction(
     """
     box = input_range(input_box, subject.inputs, "input_box")
     if not box.bounded:
-        raise ConfigurationError("input_box must be (low, high), the range that inputs stay in")
+        raise ConfigurationError("input_box must be (low, high), the range of the inputs, got None")
     low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))
     tol, deadline = TOLERANCE if tol is None else tol, Deadline.from_limit(time_limit).named("driven")
     with np.errstate(all="ignore"):
@@ -107,19 +107,19 @@ def _contraction_of_map(
     if isinstance(first, str) or isinstance(subject, str):
         return _open_claim(whole, str(first))
     if isinstance(whole, LayerStack) and "Y" in first:
-        return _open_claim(whole, "of stacks this is proved where the sizes of their linear parts decay, |A| r < r")
+        return _open_claim(whole, "for stacks the proof needs linear parts whose absolute values decay: |A| r < r")
     search = _Search(whole, subject, rate, tol, deadline, _SAYS * (1.0 - first["share"]) if rate == "best" else 0.0)
-    width, made = math.inf, {}
+    width, data = math.inf, {}
     for sets in narrowed_bounds(subject, low, high, first, deadline):
-        width, made = sets.width, sets.data
+        width, data = sets.width, sets.data
         try:
             if search.examine_sets(sets):
                 break
         except StabilityError as error:
-            why = f"the slopes on the sets make no system: {error}"
-            return search.best or _open_claim(whole, why, search.margin, made)
-    words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
-    return search.best or _open_claim(whole, words, search.margin, made)
+            why = f"the slope bounds define no valid system: {error}"
+            return search.best or _open_claim(whole, why, search.margin, data)
+    words = "the time limit was reached" if deadline.cut else f"no proof on state sets of mean width {width:.3g}"
+    return search.best or _open_claim(whole, words, search.margin, data)
 
 
 class _Search:
@@ -159,7 +159,7 @@ class _Search:
         if claim is None and self.best is not None:
             return True
         if claim is not None:
-            words = f"on sets of width {sets.width:.3g} on average, {sets.settled} steps after entry"
+            words = f"on state sets of mean width {sets.width:.3g}, {sets.settled} steps after entry"
             reached = self._keep((claim, Finding("driven", True, finding.margin, words, finding.rate)))
             if reached >= self._enough or reached < 1.1 * before:
                 return True
@@ -172,9 +172,9 @@ class _Search:
         """Search near a run in the sets, if they are new; return the best margin after it."""
         if self._whole is self._subject and sets.width < _STILL * self._tried:
             self._tried = sets.width
-            near = contraction_near_run(self._subject, sets.data, self._rate, self._tol, self._deadline)
-            if near is not None:
-                self._keep(near)
+            claim = contraction_near_run(self._subject, sets.data, self._rate, self._tol, self._deadline)
+            if claim is not None:
+                self._keep(claim)
         return _margin(self.best)
 
     def _keep(self, result: tuple[Claim, Finding]) -> float:
@@ -198,10 +198,10 @@ def _open_claim(
 
 def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: NarrowedBounds) -> Claim | None:
     """Return the claim if its rule accepts it."""
-    own = rate_proof(finding.witness, finding.rate) if finding.holds else None
-    if own is None:
+    proof = rate_proof(finding.witness, finding.rate) if finding.holds else None
+    if proof is None:
         return None
-    data = {**own, **sets.data}
+    data = {**proof, **sets.data}
     if isinstance(subject, LayerStack):
         return accepted_claim(subject, "stack_driven", {**data, "levels": len(subject.layers)})
     return accepted_claim(subject, "driven_lmi", data)

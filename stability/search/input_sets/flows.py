@@ -59,25 +59,25 @@ def flow_contraction(
     why = no_flow_sets(subject)
     if why is not None:
         return None, Finding("driven", False, None, why)
-    found = flow_sets(subject, low, high, deadline)
-    if found is None:
-        words = "no set of states is known that every trajectory enters: the linear part is not stable by itself"
-        words = "the time limit came first" if deadline.cut else words
+    bounds = flow_sets(subject, low, high, deadline)
+    if bounds is None:
+        words = "no absorbing set of states was found: the linear part is not stable"
+        words = "the time limit was reached" if deadline.cut else words
         return None, Finding("driven", False, None, words)
-    data, sets = found
+    data, sets = bounds
     try:
         inner = slopes_on(subject, sets.low, sets.high)
         finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
     except StabilityError as error:
-        return None, Finding("driven", False, None, f"the slopes on the sets make no system: {error}", witness=data)
+        return None, Finding("driven", False, None, f"the slope bounds define no valid system: {error}", witness=data)
     width = float(np.mean(sets.high - sets.low))
-    own = rate_proof(finding.witness, finding.rate) if finding.holds else None
-    if own is not None:
-        claim = accepted_claim(subject, "flow_lmi", {**data, **own})
+    proof = rate_proof(finding.witness, finding.rate) if finding.holds else None
+    if proof is not None:
+        claim = accepted_claim(subject, "flow_lmi", {**data, **proof})
         if claim is not None:
-            words = f"on sets of width {width:.3g} on average, {data['time']:.3g} after entry"
+            words = f"on state sets of mean width {width:.3g}, a time of {data['time']:.3g} after entry"
             return claim, Finding("driven", True, finding.margin, words, finding.rate)
-    words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
+    words = "the time limit was reached" if deadline.cut else f"no proof on state sets of mean width {width:.3g}"
     return None, Finding("driven", False, finding.margin, words, witness=data)
 
 
@@ -87,8 +87,8 @@ def flow_bounds_claim(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim |
     room = 1e-9 * (high - low) + 1e-12 * np.maximum(np.abs(low), np.abs(high))
     low, high = low - room, high + room
     diagonal = diagonal_of(low, high)
-    ends = {"least_state": low, "most_state": high, "diagonal": diagonal}
-    return accepted_claim(subject, "flow_bounds", {**data, **ends})
+    bounds = {"least_state": low, "most_state": high, "diagonal": diagonal}
+    return accepted_claim(subject, "flow_bounds", {**data, **bounds})
 
 
 def flow_sets(
@@ -130,12 +130,14 @@ def _narrowest_ellipsoid(sets: Ranges, bounded: bool, deadline: Deadline) -> dic
         if centre is None:
             continue
         stage = sets.stage(slope, centre)
-        for made in _shapes(sets, stage, deadline):
+        for shape in _shapes(sets, stage, deadline):
             spread = float(
-                np.sum(np.sqrt(np.maximum(np.diagonal(sets.driven.system.C @ made["Y"] @ sets.driven.system.C.T), 0.0)))
+                np.sum(
+                    np.sqrt(np.maximum(np.diagonal(sets.driven.system.C @ shape["Y"] @ sets.driven.system.C.T), 0.0))
+                )
             )
             if spread < size:
-                best, size = {**made, "slope": slope, "centre": centre}, spread
+                best, size = {**shape, "slope": slope, "centre": centre}, spread
     return best
 
 

@@ -67,14 +67,14 @@ def claims_in_box(
         return out
     if network.is_discrete:
         more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
-        ends = map_bounds_claim(
+        bounds = map_bounds_claim(
             subject, network, f"{kind}_bounds", {key: data[key] for key in (*SETS, *RUN) if key in data}, more
         )
     else:
         with np.errstate(all="ignore"):
-            ends = flow_bounds_claim(network, {key: data[key] for key in FLOW_SETS})
+            bounds = flow_bounds_claim(network, {key: data[key] for key in FLOW_SETS})
     ball = min((c.value for c in beside if c.name == "bounded" and c.value is not None), default=math.inf)
-    return out if ends is None or ends.value is None or ends.value >= 2.0 * ball else (*out, ends)
+    return out if bounds is None or bounds.value is None or bounds.value >= 2.0 * ball else (*out, bounds)
 
 
 def map_bounds_claim(

@@ -63,17 +63,17 @@ def initial_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
     if is_unbounded(subject.activation):
         return _signed_box(subject, low, high, deadline)
     _, added = box_balance(subject, np.ones(n), low, high)
-    kept = np.abs(subject.system.A)
-    if not kept.any():
+    absolute = np.abs(subject.system.A)
+    if not absolute.any():
         return {"r": np.maximum(added * (1 + 1e-12), 1e-200), "share": 0.0, "room": 0.0}
-    solved = positive_solutions(kept, added)
+    solved = positive_solutions(absolute, added)
     if solved is None:
         return _ellipsoid(subject, low, high, deadline)
     r, lift = solved
     r = r * (1 + 1e-9) + 1e-9 * float(r.max(initial=1e-100)) / float(lift.max()) * lift
-    share = float(((kept @ r) / r).max()) * (1 + 1e-12)
+    share = float(((absolute @ r) / r).max()) * (1 + 1e-12)
     if not (share < 1.0 and (r > 0).all()):
-        return "no box of states is known that every trajectory enters"
+        return "no absorbing box of states was found"
     return {"r": r, "share": share, "room": ROOM}
 
 
@@ -81,21 +81,21 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
     """Return ``r`` and ``falls`` of a network with an unbounded activation, by the signs of its weights."""
     n = subject.states
     if not deadline.affords(_PRODUCTS * n**3):
-        return "the time limit came first"
+        return "the time limit was reached"
     units = np.eye(2 * n)
-    kept = np.vstack(signed_balance(subject, units[:n], units[n:], low, high)[0])
-    solved = positive_solutions(kept, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
+    matrix = np.vstack(signed_balance(subject, units[:n], units[n:], low, high)[0])
+    solved = positive_solutions(matrix, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
     if solved is None:
         return (
-            f"{subject.activation} has no bound, and by sizes and signs of the weights no box of states is known that "
-            "every trajectory enters: what negative weights hold back is not counted"
+            f"the activation {subject.activation} is unbounded, and sizes and signs of the weights give no absorbing "
+            "box of states"
         )
-    both, lift = solved
-    both = both * (1 + 1e-9) + _LIFTED * float(both.max(initial=1e-100)) / float(lift.max()) * lift
-    share = float(((kept @ both) / both).max()) * (1 + 1e-12)
-    if not (share < 1.0 and (both > 0).all()):
-        return "no box of states is known that every trajectory enters"
-    return {"r": both[:n], "falls": both[n:], "share": max(share, 1e-3), "room": ROOM}
+    halves, lift = solved
+    halves = halves * (1 + 1e-9) + _LIFTED * float(halves.max(initial=1e-100)) / float(lift.max()) * lift
+    share = float(((matrix @ halves) / halves).max()) * (1 + 1e-12)
+    if not (share < 1.0 and (halves > 0).all()):
+        return "no absorbing box of states was found"
+    return {"r": halves[:n], "falls": halves[n:], "share": max(share, 1e-3), "room": ROOM}
 
 
 def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
@@ -104,7 +104,7 @@ def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
         Y = np.ascontiguousarray(data["Y"])
         r = np.sqrt(np.diagonal(Y)) * (1 + 1e-12)
         return {"r": r, "share": 1.0 - float(data["mu"]), "room": ROOM, "Y": Y, "tau": data["tau"]}
-    return "no box of states is known that every trajectory enters: A has an eigenvalue of modulus one or more"
+    return "no absorbing box of states was found: A has an eigenvalue of modulus 1 or more"
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,17 +141,17 @@ def narrowed_bounds(
     room = ROOM if share else 0.0
     states = bounds_in_invariant_box(wide_box(r, room), None if falls is None else wide_box(falls, room), tube.states())
     bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), states)
-    made: list[Schedule] = []
+    schedules: list[Schedule] = []
     widest = float(np.mean(tube.high - tube.low))
     for schedule in _schedules(share):
-        stuck = bool(made) and float(np.mean(bounds.high - bounds.low)) > _WIDE * widest
+        stuck = bool(schedules) and float(np.mean(bounds.high - bounds.low)) > _WIDE * widest
         if schedule.histories(subject.inputs) > MOST_APART or stuck or deadline.over:
             continue
         rounds = _rounds(bounds, schedule, deadline)
-        if not np.isfinite(bounds.high - bounds.low).all() or (made and rounds <= _PATIENCE):
+        if not np.isfinite(bounds.high - bounds.low).all() or (schedules and rounds <= _PATIENCE):
             continue
-        made.append(replace(schedule, rounds=rounds))
-        rows = np.array([astuple(part) for part in made], dtype=np.float64)
+        schedules.append(replace(schedule, rounds=rounds))
+        rows = np.array([astuple(part) for part in schedules], dtype=np.float64)
         yield NarrowedBounds(bounds.low, bounds.high, tube.steps + bounds.steps, {**data, "backward": rows})
 
 
@@ -169,11 +169,11 @@ def _time_constant(share: float) -> int:
 def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> int:
     """Run rounds of a schedule until the progress is small; return their number."""
     bounds.begin()
-    last, idle, k = float(np.mean(bounds.high - bounds.low)), 0, 0
-    while k < schedule.rounds and idle < _PATIENCE and not deadline.over:
+    last, unimproved, k = float(np.mean(bounds.high - bounds.low)), 0, 0
+    while k < schedule.rounds and unimproved < _PATIENCE and not deadline.over:
         bounds.round(schedule)
         width, k = float(np.mean(bounds.high - bounds.low)), k + 1
-        idle = idle + 1 if last - width <= _NARROWING * width else 0
+        unimproved = unimproved + 1 if last - width <= _NARROWING * width else 0
         last = width
     return k
 
@@ -188,8 +188,8 @@ def _settled(
     """
     beat = _time_constant(share)
     room = ROOM if share else 0.0
-    below = None if falls is None else wide_box(falls, room)
-    tube = InvariantZonotope(subject, low, high, wide_box(r, room), WINDOW, below)
+    lower_half = None if falls is None else wide_box(falls, room)
+    tube = InvariantZonotope(subject, low, high, wide_box(r, room), WINDOW, lower_half)
     last = math.inf
     long = share or has_feedthrough(subject.system)  # linear bounds are not traced back through feedthrough
     for k in range(min(WAITS * beat, MOST_STEPS) if long else FIRST):

@@ -68,18 +68,18 @@ def contraction_near_run(
         return None
     try:
         sets = Absorbed.of(data).enclosed(subject)
-        found = _settled_run(subject, data, sets, deadline)
-        if found is None or deadline.over:
+        settled = _settled_run(subject, data, sets, deadline)
+        if settled is None or deadline.over:
             return None
-        run, made = found
+        run, proof_data = settled
         entry = _entry(subject, sets, run, deadline)
     except Refused:
         return None
     if entry is None:
         return None
-    near, waits = _wait(subject, sets, run, entry)
-    whole = {**data, **made, **entry, "near": near, "waits": waits}
-    return _claim(subject, neighborhood_bounds(subject, sets, run, near), whole, rate, tol, deadline)
+    tube, waits = _wait(subject, sets, run, entry)
+    whole = {**data, **proof_data, **entry, "near": tube, "waits": waits}
+    return _claim(subject, neighborhood_bounds(subject, sets, run, tube), whole, rate, tol, deadline)
 
 
 def _settled_run(
@@ -94,19 +94,19 @@ def _settled_run(
         low, high = middle - half, middle + half
         if not float((high - low).sum()) < _HALVES * wide:
             return None
-        tube, ends, turns = zonotopes_from_box(subject, box, (low, high), 2 * _TURNS), [], None
-        while len(ends) < 2 * _TURNS - 1 and turns is None:
+        tube, boxes, turns = zonotopes_from_box(subject, box, (low, high), 2 * _TURNS), [], None
+        while len(boxes) < 2 * _TURNS - 1 and turns is None:
             if deadline.over:
                 return None
             tube.step()
-            ends.append(tube.states())
+            boxes.append(tube.states())
             if not np.isfinite(tube.high - tube.low).all():
                 return None
-            turns = _turns(ends, (low, high))
+            turns = _turns(boxes, (low, high))
         if turns is not None:
-            made = {"run_low": low, "run_high": high, "turns": turns, "settling": tube.steps}
-            return Sets(tube.low, tube.high, tube.states()), made
-        last = ends[_TURNS - 1 :]
+            proof_data = {"run_low": low, "run_high": high, "turns": turns, "settling": tube.steps}
+            return Sets(tube.low, tube.high, tube.states()), proof_data
+        last = boxes[_TURNS - 1 :]
         low = np.minimum(low, np.min([end for end, _ in last], axis=0))
         high = np.maximum(high, np.max([end for _, end in last], axis=0))
     return None
@@ -150,13 +150,13 @@ def _entry(subject: DrivenSystem, sets: Sets, run: Sets, deadline: Deadline) -> 
 def _wait(subject: DrivenSystem, sets: Sets, run: Sets, entry: Mapping[str, Any]) -> tuple[float, int]:
     """Bound the distance of every trajectory to the run, and the number of steps until then."""
     rows = np.linalg.norm(subject.system.C, axis=1)
-    near = _NEAR * float(np.mean(run.high - run.low)) / max(2.0 * float(np.mean(rows)), 1e-100)
+    tolerance = _NEAR * float(np.mean(run.high - run.low)) / max(2.0 * float(np.mean(rows)), 1e-100)
     least, top, rate = (float(entry[key]) for key in ("entry_least", "entry_top", "entry_rate"))
     distance = distance_bound(sets, run)
-    waits = max(1, math.ceil(math.log(max(math.sqrt(top / least) * distance / near, 1.0)) / -math.log(rate)))
-    while distance_after(distance, least, top, rate, waits) > near:
+    waits = max(1, math.ceil(math.log(max(math.sqrt(top / least) * distance / tolerance, 1.0)) / -math.log(rate)))
+    while distance_after(distance, least, top, rate, waits) > tolerance:
         waits += 1
-    return near, waits
+    return tolerance, waits
 
 
 def _claim(
@@ -168,9 +168,10 @@ def _claim(
         finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
     except StabilityError:
         return None
-    own = rate_proof(finding.witness, finding.rate) if finding.holds else None
-    claim = None if own is None else accepted_claim(subject, "run_lmi", {**data, **own})
+    proof = rate_proof(finding.witness, finding.rate) if finding.holds else None
+    claim = None if proof is None else accepted_claim(subject, "run_lmi", {**data, **proof})
     if claim is None:
         return None
-    words = f"on sets of width {float(np.mean(sets.high - sets.low)):.3g} on average around a run that draws all others"
+    width = float(np.mean(sets.high - sets.low))
+    words = f"on state sets of mean width {width:.3g} around a run that attracts all others"
     return claim, Finding("driven", True, finding.margin, words, finding.rate)

@@ -74,7 +74,7 @@ def regional(
     check_input_bound(input_bound)
     target = as_subject(subject)
     if not isinstance(target, DrivenSystem) or target.system.channels == 0:
-        return _open("A region needs a network with an activation; this subject has none.")
+        return _open("Regional contraction is open: it needs a network with an activation, and this system has none.")
     discrete = target.system.is_discrete
     if rate is not None and (
         isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < (1.0 if discrete else 1e100)
@@ -96,13 +96,13 @@ def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) 
     for number, start in enumerate(_starts(driven, u, np.random.default_rng(seed), deadline)):
         if deadline.over:
             break
-        found = newton_equilibrium(driven, start, u, deadline=deadline)
-        if found is not None:
+        state = newton_equilibrium(driven, start, u, deadline=deadline)
+        if state is not None:
             size = float(
-                stability_excess(np.linalg.eigvals(driven.jacobian(found, u)), driven.system.is_discrete).max()
+                stability_excess(np.linalg.eigvals(driven.jacobian(state, u)), driven.system.is_discrete).max()
             )
             if best is None or size < best[1]:
-                best = (found, size)
+                best = (state, size)
         if best is not None and best[1] < 0 and number == 0:
             break
     return best
@@ -119,34 +119,34 @@ def _starts(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: 
 
 
 def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, seed: int, deadline: Deadline) -> Claim:
-    found = _equilibrium(driven, u, seed, deadline)
-    problem = _why_no_region(driven, u, found, deadline)
-    if found is None or problem is not None:
+    equilibrium = _equilibrium(driven, u, seed, deadline)
+    problem = _why_no_region(driven, u, equilibrium, deadline)
+    if equilibrium is None or problem is not None:
         return _open(problem or "")
-    centre, size = found
+    centre, size = equilibrium
     discrete = driven.is_discrete
-    own = 1.0 + size if discrete else -size
-    target = (0.5 * (1.0 + own) if discrete else 0.5 * own) if rate is None else float(rate)
-    if (target <= own) if discrete else (target >= own):
-        return _open(f"The rate {target!r} is not below that of the equilibrium itself, {own:.6g}: no region has it.")
+    limit = 1.0 + size if discrete else -size
+    target = (0.5 * (1.0 + limit) if discrete else 0.5 * limit) if rate is None else float(rate)
+    if (target <= limit) if discrete else (target >= limit):
+        return _open(f"No region reaches the rate {target:.6g}: the equilibrium itself has the rate {limit:.6g}.")
     best = _widest(driven, centre, u, bound, target, deadline)
     if best is not None:
         return best
-    what = "" if bound == 0 else " for inputs that move this much"
-    return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{what}.")
+    inputs = "" if bound == 0 else f" for input changes up to {bound:g}"
+    return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{inputs}.")
 
 
 def _why_no_region(driven: DrivenSystem, u: Array, point: tuple[Array, float] | None, deadline: Deadline) -> str | None:
     """Return the reason why no region can be centered at an equilibrium, or ``None``."""
     if point is None and deadline.cut:
-        return f"Whether there is a region of contraction is open: {TOO_LATE}."
+        return f"Regional contraction is open: {TOO_LATE}."
     if point is None:
-        return "No equilibrium was found for this input, so there is nothing to centre a region on."
+        return "Regional contraction is open: no equilibrium was found for this input."
     centre, size = point
     if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
-        return "The network's entries are too large for a region to be computed."
+        return "Regional contraction is open: the weights are too large for the computation."
     if not size < 0:
-        return f"The equilibrium found for this input is not stable: {size:+.3g} beyond the boundary."
+        return f"Regional contraction is open: the equilibrium found is not stable (excess {size:.3g})."
     return None
 
 

@@ -55,8 +55,8 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
     if stack.directions != 1:
         return None
     deadline = Deadline.from_limit(time_limit).named("bounds in the box")
-    ends = [np.array(np.broadcast_to(np.asarray(x, dtype=np.float64), (stack.inputs,))) for x in (low, high)]
-    box, parts = (ends[0], ends[1]), []
+    endpoints = [np.array(np.broadcast_to(np.asarray(x, dtype=np.float64), (stack.inputs,))) for x in (low, high)]
+    box, parts = (endpoints[0], endpoints[1]), []
     for k, layer in enumerate(stack.layers):
         claim = _layer_bounds(restrict_inputs(layer, *box), *box, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None or claim.proof is None:
@@ -65,11 +65,11 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
         least, most = (claim.proof.data[side] for side in SIDES[claim.proof.kind])
         box = layer.output(least), layer.output(most)
     sides = [[part.proof.data[side] for side in SIDES[part.proof.kind]] for part in parts]
-    least, most = (np.concatenate(ends) for ends in zip(*sides))
+    least, most = (np.concatenate(endpoints) for endpoints in zip(*sides))
     diagonal = diagonal_of(least, most)
     if diagonal > _WHOLE * _known_diagonal(stack):
         return None
-    data = {"low": ends[0], "high": ends[1], "layers": [pack(part) for part in parts]}
+    data = {"low": endpoints[0], "high": endpoints[1], "layers": [pack(part) for part in parts]}
     data |= {"least": least, "most": most, "diagonal": diagonal}
     steps = [steps_named(part.proof.data) if part.proof.kind == "driven_bounds" else None for part in parts]
     known = [step for step in steps if step is not None]
@@ -95,15 +95,15 @@ def _layer_bounds(layer: Layer, low: Array, high: Array, deadline: Deadline) -> 
         return None
     with np.errstate(all="ignore"):
         if not layer.is_discrete:
-            found = None if no_flow_sets(layer) else flow_sets(layer, low, high, deadline)
-            return None if found is None else flow_bounds_claim(layer, {key: found[0][key] for key in FLOW_SETS})
+            flow = None if no_flow_sets(layer) else flow_sets(layer, low, high, deadline)
+            return None if flow is None else flow_bounds_claim(layer, {key: flow[0][key] for key in FLOW_SETS})
         first = why_no_zonotopes(layer) or initial_box(layer, low, high, deadline)
         if isinstance(first, str):
             return None
-        made = [sets.data for sets in islice(narrowed_bounds(layer, low, high, first, deadline), _KINDS_OF_SETS)]
+        data = [sets.data for sets in islice(narrowed_bounds(layer, low, high, first, deadline), _KINDS_OF_SETS)]
         return (
-            map_bounds_claim(layer, layer, "driven_bounds", {k: made[-1][k] for k in SETS if k in made[-1]}, {})
-            if made
+            map_bounds_claim(layer, layer, "driven_bounds", {k: data[-1][k] for k in SETS if k in data[-1]}, {})
+            if data
             else None
         )
 

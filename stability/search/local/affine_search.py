@@ -45,8 +45,8 @@ def affine_claim(request: Request, k: int, norm: str, deadline: Deadline) -> tup
         deadline: time limit of the search.
     """
     net, x, label = request.classifier, request.x[k], int(request.y[k])
-    found, most = kernel(net, len(x)), request.furthest(k)
-    assert found is not None
+    exact, most = kernel(net, len(x)), request.furthest(k)
+    assert exact is not None
     if request.epsilon is not None:
         claim = accepted_claim(net, KIND, request.data(k, norm, request.epsilon))
         return claim, True
@@ -54,7 +54,7 @@ def affine_claim(request: Request, k: int, norm: str, deadline: Deadline) -> tup
         if deadline.over:
             return None, False
         if other != label:
-            most = min(most, _distance(request, x, norm, found.margin(x, label, other), most))
+            most = min(most, _distance(request, x, norm, exact.margin(x, label, other), most))
     for part in _BELOW if most > 0.0 else ():
         claim = accepted_claim(net, KIND, request.data(k, norm, most * (1.0 - part)))
         if claim is not None:
@@ -93,19 +93,19 @@ def _distance(request: Request, x: Array, norm: str, margin: Margin, most: float
         if norm == "linf":
             down, up = np.maximum(low, -radius), np.minimum(high, radius)
             return value + float(np.minimum(g * down, g * up).sum())
-        own = by_group(g, each)
-        _, d = priced(own, by_group(low, each), by_group(high, each), radius)
-        return value + float((own * d).sum())
+        terms = by_group(g, each)
+        _, d = priced(terms, by_group(low, each), by_group(high, each), radius)
+        return value + float((terms * d).sum())
 
     return _root_of_falling(left, most)
 
 
-def _root_of_falling(left: Callable[[float], float], most: float) -> float:
+def _root_of_falling(function: Callable[[float], float], most: float) -> float:
     """Find the root of a decreasing function, or ``most`` if it has none below."""
-    if left(most) > 0.0:
+    if function(most) > 0.0:
         return most
     least = most * 1e-80
     for _ in range(_HALVINGS):
         middle = (least * most) ** 0.5
-        least, most = (middle, most) if left(middle) > 0.0 else (least, middle)
+        least, most = (middle, most) if function(middle) > 0.0 else (least, middle)
     return least

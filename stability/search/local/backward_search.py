@@ -93,16 +93,16 @@ def try_radius(task: Task, run: list[Nominal], worth: list[Array], radius: float
     return judge_tube(task, run, ellipsoid_tubes(task, run, worth, np.array([radius])), 0, radius)
 
 
-def judge_tube(task: Task, run: list[Nominal], made: TubeResult, i: int, radius: float) -> TrialResult:
+def judge_tube(task: Task, run: list[Nominal], tubes: TubeResult, i: int, radius: float) -> TrialResult:
     """Decide a radius of one sample from tube number ``i`` of some tubes."""
-    shares, share, T = made.shares[i], float(made.share[i]), made.T[i]
-    tau = made.tau[i] if task.budget == "step" else None
+    shares, share, T = tubes.shares[i], float(tubes.share[i]), tubes.T[i]
+    tau = tubes.tau[i] if task.budget == "step" else None
     if not share < _FAR:
         return TrialResult(share, T, None)
     if not (shares >= 1.0 - 1e-6).any():
         return TrialResult(share, T, [], tau=tau)
     single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
-    ways = tube_passages(radius, task.net, task.x[0], single, [at.Y[i] for at in made.passed])
+    ways = tube_passages(radius, task.net, task.x[0], single, [at.Y[i] for at in tubes.passed])
     return TrialResult(share, T, close_classes(task, run, ways, shares, radius), tau=tau)
 
 
@@ -121,7 +121,7 @@ def close_classes(
     order = [int(j) for j in np.argsort(-shares) if not shares[j] < 1.0 - 1e-6]
     if not order:
         return []
-    net, found = task.net, list[ClosedClass]()
+    net, closed = task.net, list[ClosedClass]()
     w = -differences(net.head, np.asarray(int(task.y[0])))[order]
     bias = task.margins[0, order] - w @ run[-1].out[0]
     starts = priced_references(net, task.x[0], w, bias, task.free, radius, task.budget == "step")
@@ -129,8 +129,8 @@ def close_classes(
         T = class_multipliers(net, ways, ref, task.free, prices)
         if T is None:
             return None
-        found.append(ClosedClass(j, ref.x, prices, T))
-    return None if starts is None else found
+        closed.append(ClosedClass(j, ref.x, prices, T))
+    return None if starts is None else closed
 
 
 def widen_ball(

@@ -70,25 +70,25 @@ def tree_of(
         >>> tree_of((np.zeros((1, 1)), np.full((1, 1), 2.0)), small, 9, Deadline.from_limit(None))
         {'entry': 0, 'at': 1.0, 'parts': [{}, {}]}
     """
-    left = room
+    remaining = room
 
     def node(low: Array, high: Array, depth: int) -> Tree | None:
-        nonlocal left
-        if left <= 0 or depth > DEEP or deadline.over:
+        nonlocal remaining
+        if remaining <= 0 or depth > DEEP or deadline.over:
             return None
-        left -= 1
-        found = look(low, high)
-        if found.leaf is not None or found.cut is None:
-            return found.leaf
-        at = float(0.5 * low.flat[found.cut] + 0.5 * high.flat[found.cut])
+        remaining -= 1
+        proof = look(low, high)
+        if proof.leaf is not None or proof.cut is None:
+            return proof.leaf
+        at = float(0.5 * low.flat[proof.cut] + 0.5 * high.flat[proof.cut])
         upper, lower = high.copy(), low.copy()
-        upper.flat[found.cut] = lower.flat[found.cut] = at
+        upper.flat[proof.cut] = lower.flat[proof.cut] = at
         parts: list[Tree] = []
-        for ends in ((low, upper), (lower, high)):
-            part = node(*ends, depth + 1)
+        for bounds in ((low, upper), (lower, high)):
+            part = node(*bounds, depth + 1)
             if part is None:
                 return None
             parts.append(part)
-        return {"entry": found.cut, "at": at, "parts": parts}
+        return {"entry": proof.cut, "at": at, "parts": parts}
 
     return node(*box, 0)

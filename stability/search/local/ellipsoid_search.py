@@ -61,52 +61,53 @@ def _search(
     high = np.minimum(high, _farthest(task))
     low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=int)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
-    found = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))
+    multipliers = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))
     shares, goal = np.zeros((len(high), len(task.free))), np.log1p(-0.5 * tolerance)
-    left, slope = np.flatnonzero(high > 0), np.full(len(high), 1.2)
+    active, slope = np.flatnonzero(high > 0), np.full(len(high), 1.2)
     radii, logs = np.full(len(high), np.nan), np.full(len(high), np.nan)
     for _ in range(_EVALUATIONS):
-        if not len(left) or deadline.over:
+        if not len(active) or deadline.over:
             break
-        e = trial[left]
-        part = task.only(left)
-        made = ellipsoid_tubes(part, [select_runs(at, left) for at in run], [W[left] for W in worth], e)
-        share, good = made.share, made.share < 1.0
-        held, failed = left[good], left[~good]
-        low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
-        now = good & (share >= _NEAR) & (better[left] < _REFINED)
+        e = trial[active]
+        part = task.only(active)
+        tubes = ellipsoid_tubes(part, [select_runs(at, active) for at in run], [W[active] for W in worth], e)
+        share, holds = tubes.share, tubes.share < 1.0
+        proved, failed = active[holds], active[~holds]
+        low[proved], multipliers[proved], shares[proved] = e[holds], tubes.T[holds], tubes.tau[holds]
+        high[failed] = e[~holds]
+        now = holds & (share >= _NEAR) & (better[active] < _REFINED)
         if now.any():
-            improve_weights(part, made, worth, now, left[now])
-            again = left[now]
+            improve_weights(part, tubes, worth, now, active[now])
+            again = active[now]
             better[again] += 1
             high[again] = np.where(better[again] == 1, top[again], np.minimum(top[again], 1.5 * high[again]))
         with np.errstate(all="ignore"):
             log = np.log(share)
-            secant = (log - logs[left]) / (np.log(e) - radii[left])
-            slope[left] = np.where(np.isfinite(secant), np.clip(secant, 1.0, 50.0), slope[left])
-            following = np.exp(np.log(e) + (goal - log) / slope[left])
-        radii[left], logs[left] = np.log(e), log
+            secant = (log - logs[active]) / (np.log(e) - radii[active])
+            slope[active] = np.where(np.isfinite(secant), np.clip(secant, 1.0, 50.0), slope[active])
+            following = np.exp(np.log(e) + (goal - log) / slope[active])
+        radii[active], logs[active] = np.log(e), log
         # what is not between the ends, or far from them all, is replaced by their middle
-        middle = np.where(low[left] > 0, np.sqrt(low[left] * high[left]), 0.3 * high[left])
+        middle = np.where(low[active] > 0, np.sqrt(low[active] * high[active]), 0.3 * high[active])
         if now.any():
-            middle[now] = np.minimum(middle[now], _AFTER * low[left[now]])
-        inside = np.isfinite(following) & (following > low[left]) & (following < high[left])
-        trial[left] = np.where(inside, following, middle)
-        done = (good & ~now & (share >= 1.0 - tolerance)) | (high[left] - low[left] <= tolerance * high[left])
-        left = left[~done]
-    return low, found, shares
+            middle[now] = np.minimum(middle[now], _AFTER * low[active[now]])
+        inside = np.isfinite(following) & (following > low[active]) & (following < high[active])
+        trial[active] = np.where(inside, following, middle)
+        done = (holds & ~now & (share >= 1.0 - tolerance)) | (high[active] - low[active] <= tolerance * high[active])
+        active = active[~done]
+    return low, multipliers, shares
 
 
 def _searched(
     task: Task, run: list[Nominal], worth: list[Array], some: Array, upper: Array, tolerance: float, deadline: Deadline
 ) -> tuple[Array, Array, Array]:
     """Run ``_search`` for some samples and improve their weights; radii of the others are zero."""
-    own = [W[some] for W in worth]
-    found = _search(task.only(some), [select_runs(at, some) for at in run], own, upper[some], tolerance, deadline)
-    out = tuple(np.zeros((len(upper), *part.shape[1:])) for part in found)
-    for whole, part in zip(out, found):
+    weights = [W[some] for W in worth]
+    result = _search(task.only(some), [select_runs(at, some) for at in run], weights, upper[some], tolerance, deadline)
+    out = tuple(np.zeros((len(upper), *part.shape[1:])) for part in result)
+    for whole, part in zip(out, result):
         whole[some] = part
-    for W, better in zip(worth, own):
+    for W, better in zip(worth, weights):
         W[some] = better
     radius, T, tau = out
     return radius, T, tau
@@ -161,39 +162,40 @@ def l2_claims(request: Request) -> list[Claim | None]:
         worth = stage_weights(net, run, task.y, task.margins)
         fine, limit = work < _SMALL, request.upper[part]
         gated, away = is_gated(task), linear_distances(task, run)
-        begun: list[CertifiedBall | None] = [None] * len(part)
+        initial: list[CertifiedBall | None] = [None] * len(part)
         shares = np.zeros(len(part))
         if epsilon is not None:
             radius, T, tau = _check_radii(task, run, worth, np.full(len(part), epsilon))
         else:
             if not fine and request.budget == "total":
-                begun, shares = _initial_balls(task, run, worth, limit, away, deadline)
+                initial, shares = _initial_balls(task, run, worth, limit, away, deadline)
             # a ball that needs no closed class is within the tube's own reach, which may be more; long sequences have
             # tubes enough already
             long = x.shape[1] > _LONG
-            left = np.array([ball is None or not (ball.closed or long) for ball in begun])
+            unfinished = np.array([ball is None or not (ball.closed or long) for ball in initial])
             if gated and not fine:  # a tube that ends early is no use, and the one of bends costs as much
-                left &= shares < _ENDED
+                unfinished &= shares < _ENDED
             tolerance = _FINE if fine else _TOLERANCE
-            radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
-        far = np.minimum(np.minimum(limit, 1.5 * away.min(axis=1)), _farthest(task))
+            radius, T, tau = _searched(task, run, worth, np.flatnonzero(unfinished), limit, tolerance, deadline)
+        limits = np.minimum(np.minimum(limit, 1.5 * away.min(axis=1)), _farthest(task))
         for i, sample in enumerate(part):
             first = CertifiedBall(float(radius[i]), T[i], [], tau=tau[i] if request.budget == "step" else None)
             more = {} if request.mask is None else {"mask": free}
             candidates = [first]
-            if (here := begun[i]) is not None:
+            if (here := initial[i]) is not None:
                 candidates = [first, here] if first.radius > here.radius else [here, first]
             else:
                 one = select_sample(task, run, worth, i)
-                told_of = (first, epsilon, float(far[i]), deadline, fine)
+                told_of = (first, epsilon, float(limits[i]), deadline, fine)
                 better = (
                     _largest_gated_ball(one, shares[i] < _ENDED, *told_of) if gated else _largest_ball(one, *told_of)
                 )
                 candidates = [better, first] if better is not first else [first]
-            for given in candidates:
+            for candidate in candidates:
                 backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
-                told = (classifier, task.x[i], int(y[sample]), given, more, backs if epsilon is None else (0.0,))
-                claims[sample] = claims[sample] or _accepted(*told)
+                shares = backs if epsilon is None else (0.0,)
+                arguments = (classifier, task.x[i], int(y[sample]), candidate, more, shares)
+                claims[sample] = claims[sample] or _accepted(*arguments)
     return claims
 
 
@@ -227,8 +229,8 @@ def _ball_of_radius(
     decide: Callable[[float], TrialResult], ball: CertifiedBall, epsilon: float, deadline: Deadline
 ) -> CertifiedBall:
     """Return a ball of this radius, or the given one."""
-    found = None if ball.radius > 0 or deadline.over else decide(epsilon)
-    return ball if found is None or found.closed is None else found.ball(epsilon)
+    proof = None if ball.radius > 0 or deadline.over else decide(epsilon)
+    return ball if proof is None or proof.closed is None else proof.ball(epsilon)
 
 
 def _largest_gated_ball(
@@ -241,27 +243,27 @@ def _largest_gated_ball(
     fine: bool,
 ) -> CertifiedBall:
     """Return ``_largest_ball`` of a gated network."""
-    made = GatedSearch.of(*one, lasts)
+    gated = GatedSearch.of(*one, lasts)
     if epsilon is not None:
-        return _ball_of_radius(made.decided, ball, epsilon, deadline)
-    found = made.largest(upper, deadline)
+        return _ball_of_radius(gated.decided, ball, epsilon, deadline)
+    found = gated.largest(upper, deadline)
     if found is not None and found.radius > ball.radius:
         ball = found
-    return widen_ball(made.decided, ball, upper, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
+    return widen_ball(gated.decided, ball, upper, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
 
 
 def _check_radii(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
     """Return the radii that hold, else zero; a tube that fails by less than half is tried once more."""
-    made = ellipsoid_tubes(task, run, worth, radius)
-    near = (made.share >= 1.0) & (made.share < 2.0)
-    if near.any():
-        improve_weights(task, made, worth, near, np.flatnonzero(near))
+    tubes = ellipsoid_tubes(task, run, worth, radius)
+    close = (tubes.share >= 1.0) & (tubes.share < 2.0)
+    if close.any():
+        improve_weights(task, tubes, worth, close, np.flatnonzero(close))
         again = ellipsoid_tubes(task, run, worth, radius)
-        kept = np.where(made.share < 1.0, made.share, again.share)
-        first = made.share < 1.0
-        T = np.where(first[:, None, None], made.T, again.T)
-        return np.where(kept < 1.0, radius, 0.0), T, np.where(first[:, None], made.tau, again.tau)
-    return np.where(made.share < 1.0, radius, 0.0), made.T, made.tau
+        shares = np.where(tubes.share < 1.0, tubes.share, again.share)
+        first = tubes.share < 1.0
+        T = np.where(first[:, None, None], tubes.T, again.T)
+        return np.where(shares < 1.0, radius, 0.0), T, np.where(first[:, None], tubes.tau, again.tau)
+    return np.where(tubes.share < 1.0, radius, 0.0), tubes.T, tubes.tau
 
 
 def _accepted(
@@ -269,8 +271,8 @@ def _accepted(
 ) -> Claim | None:
     """Return the claim that the rule accepts, with the radius reduced by some shares in turn."""
     for back in backs if ball.radius > 0 else ():
-        given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
-        claim = accepted_claim(classifier, "local_ellipsoids", {**given, **ball.data()})
+        data = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
+        claim = accepted_claim(classifier, "local_ellipsoids", {**data, **ball.data()})
         if claim is not None:
             return claim
     return None

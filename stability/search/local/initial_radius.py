@@ -31,17 +31,17 @@ def boundary_distance(task: Task, other: Array) -> Array:
     w = rows[task.y] - rows[other]
     y, _ = run_gradients(task.net, task.x, w)
     bias = task.margins[index, other] - (w * y).sum(axis=1)
-    point, found = task.x, np.full(len(other), np.inf)
+    point, distances = task.x, np.full(len(other), np.inf)
     for _ in range(_STEPS):
         y, g = run_gradients(task.net, point, w)
         g = g * task.free
         margin, shift = (w * y).sum(axis=1) + bias, point - task.x
         size = group_norms(shift, groups).max(axis=1)
-        found = np.where(np.abs(margin) <= _CLOSE * np.abs(task.margins[index, other]), size, np.inf)
+        distances = np.where(np.abs(margin) <= _CLOSE * np.abs(task.margins[index, other]), size, np.inf)
         steep = group_norms(g, groups)
         way = g / np.maximum(broadcast_groups(steep, task.x[0]), 1e-300)
         point = task.x - way * ((margin - (g * shift).sum(axis=(1, 2))) / steep.sum(axis=1))[:, None, None]
-    return np.where(np.isfinite(found), found, np.inf)
+    return np.where(np.isfinite(distances), distances, np.inf)
 
 
 def initial_balls(
@@ -67,15 +67,15 @@ def initial_balls(
     some = np.flatnonzero(np.isfinite(radius) & (radius > 0))
     if not len(some):
         return out, shares
-    made = ellipsoid_tubes(
+    tubes = ellipsoid_tubes(
         task.only(some), [select_runs(at, some) for at in run], [W[some] for W in worth], radius[some]
     )
-    shares[some] = made.share
+    shares[some] = tubes.share
     for k, i in enumerate(some):
         if deadline.over:
             break
         one, single, _ = select_sample(task, run, worth, int(i))
-        found = judge_tube(one, single, made, k, float(radius[i]))
-        if found.closed is not None:
-            out[int(i)] = found.ball(float(radius[i]))
+        judged = judge_tube(one, single, tubes, k, float(radius[i]))
+        if judged.closed is not None:
+            out[int(i)] = judged.ball(float(radius[i]))
     return out, shares

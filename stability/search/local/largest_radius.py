@@ -70,9 +70,9 @@ def largest_balls(
         (1.341641, 1.0)
     """
     as_choice("norm", norm, NORMS)
-    told: dict[str, Any] = {"upper": upper, "epsilon": epsilon, "mask": mask, "bounds": bounds, "budget": budget}
+    options: dict[str, Any] = {"upper": upper, "epsilon": epsilon, "mask": mask, "bounds": bounds, "budget": budget}
     with threads_for(max(layer.states for layer in classifier.layers)):
-        return _proved(checked_request(classifier, x, y, **told, time_limit=time_limit), norm)
+        return _proved(checked_request(classifier, x, y, **options, time_limit=time_limit), norm)
 
 
 def _proved(request: Request, norm: str) -> list[Claim | None]:

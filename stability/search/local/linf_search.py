@@ -72,8 +72,8 @@ class Question(About):
 def decide(question: Question, radius: float, room: int = _NODES) -> Tree | None:
     """Return a tree of at most ``room`` nodes that proves the radius, or ``None``."""
     low, high = question.box(radius)
-    few = int((high > low).sum()) <= _FEW
-    return tree_of((low, high), lambda *ends: _box(question, *ends), room if few else 1, question.deadline)
+    small = int((high > low).sum()) <= _FEW
+    return tree_of((low, high), lambda *box: _box(question, *box), room if small else 1, question.deadline)
 
 
 def nodes(tree: Tree) -> int:
@@ -94,13 +94,13 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
             break
         if tube.merged or question.deadline.over or (tube.symbols > _SYMBOLS and question.deadline.seconds is None):
             return Outcome(cut=_widest(tube, np.abs(margin.L[row]) * tube.radius))
-        found = _parabolas(question, tube, margin, int(row))
-        if found.leaf is None:
-            if cuts_box or question.splits <= 0 or found.cut is None:
-                return found
+        multipliers = _parabolas(question, tube, margin, int(row))
+        if multipliers.leaf is None:
+            if cuts_box or question.splits <= 0 or multipliers.cut is None:
+                return multipliers
             open_.append(int(row))
         else:
-            classes.append({"class": int(others[row]), **found.leaf})
+            classes.append({"class": int(others[row]), **multipliers.leaf})
     for row in open_:
         tree = Splitting(question, low, high, row, question.splits).tree()
         if tree is None:
@@ -121,12 +121,13 @@ def _parabolas(question: Question, tube: AffineArithmetic, margin: Form, row: in
         if not values[row] > 0.0:
             return Outcome()
         F = quadratic(tube, margin, row, met)
-        found = best_multipliers(F, rounds=_ROUNDS, deadline=question.deadline)
-        if found.bound > 0.0 and F.least(found.D) > 0.0:
-            return Outcome({"point": point, "multipliers": found.D})
+        multipliers = best_multipliers(F, rounds=_ROUNDS, deadline=question.deadline)
+        if multipliers.bound > 0.0 and F.least(multipliers.D) > 0.0:
+            return Outcome({"point": point, "multipliers": multipliers.D})
         curved = F.curvature() + kinked(tube, F)
-        moved = np.clip(found.v[inputs], -1.0, 1.0)
-        if question.deadline.over or not np.isfinite(found.bound) or np.abs(moved - point).max(initial=0.0) < 1e-3:
+        moved = np.clip(multipliers.v[inputs], -1.0, 1.0)
+        settled = np.abs(moved - point).max(initial=0.0) < 1e-3
+        if settled or question.deadline.over or not np.isfinite(multipliers.bound):
             break
         point = moved
     return Outcome(cut=_widest(tube, curved if curved.any() else np.abs(margin.L[row]) * tube.radius))
@@ -137,10 +138,10 @@ def _widest(tube: AffineArithmetic, weight: Array) -> int | None:
     best, at = -1.0, None
     for t, (centre, moves, first) in enumerate(tube.inputs):
         if len(moves):
-            here = weight[first : first + len(moves)]
-            k = int(here.argmax())
-            if here[k] > best:
-                best, at = float(here[k]), t * len(centre) + int(moves[k])
+            magnitudes = weight[first : first + len(moves)]
+            k = int(magnitudes.argmax())
+            if magnitudes[k] > best:
+                best, at = float(magnitudes[k]), t * len(centre) + int(moves[k])
     return at
 
 
@@ -169,8 +170,8 @@ def _corner_radius(question: Question, low: float, high: float) -> float:
             way[t, moves] = -np.sign(margin.L[row][first : first + len(moves)])
         for part in range(1, 61):
             radius = 0.5 * (last + high) if part > 1 else high
-            ends = question.box(radius)
-            x = np.where(way < 0, ends[0], np.where(way > 0, ends[1], question.x))
+            box = question.box(radius)
+            x = np.where(way < 0, box[0], np.where(way > 0, box[1], question.x))
             if question.classifier.logits(x).argmax() != question.label:
                 high = radius
             elif part == 1:
@@ -242,8 +243,8 @@ def _by_planes(question: Question, upper: float, lower: float) -> tuple[float, f
             continue
         part = np.clip(at_low / (at_low - at_high), 1e-12, 1.0)  # bounds fall at least like a line: a chord is above
         chord = low + part * (high - low)
-        near = low * (1 + 1e-10)
-        trial = float(np.clip(0.999999999 * chord, near, max(near, high - 1e-3 * (high - low))))
+        target = low * (1 + 1e-10)
+        trial = float(np.clip(0.999999999 * chord, target, max(target, high - 1e-3 * (high - low))))
         at_high = at_high * 0.5 if at > 0.0 else at_high  # Illinois
     return low, upper, small
 
@@ -291,8 +292,8 @@ def _by_forms(question: Question, upper: float, epsilon: float | None, claim: Cl
     if epsilon is not None:
         tree = decide(question, epsilon)
         return None if tree is None else question.claim(epsilon, tree)
-    found = largest(question, upper, 0.0 if claim is None else claim.value or 0.0)
-    return None if found is None else question.claim(*found)
+    radius = largest(question, upper, 0.0 if claim is None else claim.value or 0.0)
+    return None if radius is None else question.claim(*radius)
 
 
 def kinked(tube: AffineArithmetic, F: Quadratic) -> Array:

@@ -51,13 +51,13 @@ def improve_weights(
         part: share of the way.
     """
     parts = [at.only(good) for at in tubes.passed]
-    ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
-    near = (tubes.shares[good] / tubes.share[good][:, None]) ** 8  # the largest share, smoothly
-    new = refined_weights(task.net, parts, ends * near[..., None])
+    directions = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
+    emphasis = (tubes.shares[good] / tubes.share[good][:, None]) ** 8  # the largest share, smoothly
+    new = refined_weights(task.net, parts, directions * emphasis[..., None])
     usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
     for old, W in zip(worth, new):
-        kept = old[where[usable]]
-        old[where[usable]] = (1.0 - part) * (kept / _traces(kept)) + part * (W[usable] / _traces(W[usable]))
+        previous = old[where[usable]]
+        old[where[usable]] = (1.0 - part) * (previous / _traces(previous)) + part * (W[usable] / _traces(W[usable]))
 
 
 def _traces(W: Array) -> Array:
@@ -82,34 +82,34 @@ def long_sequence_balls(
     out: list[CertifiedBall | None] = [None] * len(linear)
     most = NEAR * upper
     trial = np.minimum(_FIRST * linear, most)
-    left = np.flatnonzero(np.isfinite(linear) & (trial > 0))
+    todo = np.flatnonzero(np.isfinite(linear) & (trial > 0))
     for turn in range(_ROUNDS):
-        if not len(left) or deadline.over:
+        if not len(todo) or deadline.over:
             break
-        e, part = trial[left], task.only(left)
-        made = ellipsoid_tubes(part, [select_runs(at, left) for at in run], [W[left] for W in worth], e)
+        e, part = trial[todo], task.only(todo)
+        tubes = ellipsoid_tubes(part, [select_runs(at, todo) for at in run], [W[todo] for W in worth], e)
         if turn == 0:
-            tried = _balls_near_boundary(part, run, worth, left, made.share, (e, upper[left], away[left]), deadline)
-            for i, ball in zip(left, tried):
+            tried = _balls_near_boundary(part, run, worth, todo, tubes.share, (e, upper[todo], away[todo]), deadline)
+            for i, ball in zip(todo, tried):
                 out[i] = ball
-        following = np.minimum(_following(e, made.share, linear[left]), most[left])
+        following = np.minimum(_following(e, tubes.share, linear[todo]), most[todo])
         way = np.log(following / e)
         settled = (way >= -_DOWN) & (way <= _UP)
         if turn == _ROUNDS - 1:  # it holds, at least
-            settled |= made.share < 1.0
+            settled |= tubes.share < 1.0
         radius = e * np.exp(np.where(way > 0, np.minimum(_TIMID * way, _UP), way - _STALE * way * way))
-        for k, i in enumerate(left):
+        for k, i in enumerate(todo):
             if out[i] is None and settled[k]:
-                out[i] = CertifiedBall(float(radius[k]), made.T[k], [])
-            elif out[i] is None and deadline.over and made.share[k] < 1.0:
-                out[i] = CertifiedBall(float(e[k]), made.T[k], [])
-        open_ = np.array([out[i] is None for i in left])
-        better = open_ & (made.share > _LEAST) & (made.share < _MOST)
+                out[i] = CertifiedBall(float(radius[k]), tubes.T[k], [])
+            elif out[i] is None and deadline.over and tubes.share[k] < 1.0:
+                out[i] = CertifiedBall(float(e[k]), tubes.T[k], [])
+        open_ = np.array([out[i] is None for i in todo])
+        better = open_ & (tubes.share > _LEAST) & (tubes.share < _MOST)
         if better.any() and not deadline.over:
-            improve_weights(part, made, worth, better, left[better], _PART)
+            improve_weights(part, tubes, worth, better, todo[better], _PART)
         gain = np.where(better & (turn == 0), _GAIN, 1.0)
-        trial[left] = np.minimum(following * gain, most[left])
-        left = left[open_]
+        trial[todo] = np.minimum(following * gain, most[todo])
+        todo = todo[open_]
     return out
 
 
@@ -119,8 +119,8 @@ def _following(e: Array, share: Array, linear: Array) -> Array:
     low, high = -20.0 * np.ones(len(e)), np.log(linear / e)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        beyond = middle - np.log(linear / e) + c * np.exp(_POWER * middle) > _GOAL
-        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+        reached = middle - np.log(linear / e) + c * np.exp(_POWER * middle) > _GOAL
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
     return np.where(np.isfinite(share), e * np.exp(low), 0.5 * e)
 
 
@@ -128,7 +128,7 @@ def _balls_near_boundary(
     task: Task,
     run: list[Nominal],
     worth: list[Array],
-    left: Array,
+    todo: Array,
     share: Array,
     first: tuple[Array, Array, Array],
     deadline: Deadline,
@@ -136,15 +136,15 @@ def _balls_near_boundary(
     """Return balls near the nearest boundary, tried if the first tube predicts success."""
     e, upper, away = first
     linear = away.min(axis=1)
-    near = NEAR * np.minimum(upper, linear)
+    trials = NEAR * np.minimum(upper, linear)
     c = np.maximum(np.log(share * linear / e), 0.0)
-    expected = near / linear * np.exp(c * (near / e) ** _POWER)
-    out: list[CertifiedBall | None] = [None] * len(left)
+    expected = trials / linear * np.exp(c * (trials / e) ** _POWER)
+    out: list[CertifiedBall | None] = [None] * len(todo)
     some = np.flatnonzero(expected < _PROMISING)
     if len(some) and not deadline.over:
-        own = left[some]
-        runs, weights = [select_runs(at, own) for at in run], [W[own] for W in worth]
-        found, _ = initial_balls(task.only(some), runs, weights, upper[some], away[some].argmin(axis=1), deadline)
-        for k, ball in zip(some, found):
+        indices = todo[some]
+        runs, weights = [select_runs(at, indices) for at in run], [W[indices] for W in worth]
+        balls, _ = initial_balls(task.only(some), runs, weights, upper[some], away[some].argmin(axis=1), deadline)
+        for k, ball in zip(some, balls):
             out[k] = ball
     return out

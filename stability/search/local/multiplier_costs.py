@@ -1,9 +1,9 @@
 r"""Choice of S-procedure multipliers by the sensitivity of margins and later reaches.
 
-One stage's cost :math:`\operatorname{tr}(W Y^+)` is convex in ``T``. ``W`` is made on the nominal run, backwards: the
-sensitivity of all margins, each in units of the margin itself, plus that of all rows that later channels read, since
-their reaches decide how much the slopes vary. For a given tube ``refined_weights`` returns the derivative of
-the used share of the margins with respect to each of its ellipsoids.
+The cost of a stage, :math:`\operatorname{tr}(W Y^+)`, is convex in ``T``. A backward pass along the nominal run
+computes ``W``. It adds the sensitivities of the margins, each in units of the margin, and those of the rows of later
+channels. The reaches of these rows decide how much the slopes vary. For a given tube ``refined_weights`` returns the
+derivative of the largest margin share with respect to each ellipsoid.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
 _FLOOR = 1e-5
-"""Floor of a row's motion, relative to that without cancellation: a proof must see ``T > R`` through roundings."""
+"""Smallest reach of a row, relative to its reach without cancellation: rounding errors must not hide ``T > R``."""
 _CEILING = 1e9
-"""Ceiling of multipliers, relative to the squared motions of rows: a larger one gains a billionth at most."""
+"""Largest multipliers, relative to the squared reaches of rows: larger ones gain at most a billionth."""
 
 
 def nominal_slopes(stage: Stage, at: Nominal) -> Array:
@@ -35,25 +35,25 @@ def stage_weights(net: Stages, run: list[Nominal], y: Array, margins: Array, reg
         net: the stages.
         run: the nominal run of ``B`` samples.
         y: ``(B,)`` their classes.
-        margins: ``(B, k)`` logit of the class less the others'; those of the class itself are infinite.
-        regular: weight of all rows, beside that of the margins.
+        margins: ``(B, k)`` logit of the class minus each logit; infinite for the class itself.
+        regular: weight of the rows' sensitivities, relative to that of the margins.
 
     Returns:
-        For every stage of every step ``(B, k2, k2)``, of trace 2 at most.
+        One ``(B, k2, k2)`` per stage and step, of trace at most 2.
     """
     per_step = len(net.stages)
     size = np.where(np.isfinite(margins), np.maximum(margins, 1e-12), np.inf)
-    marks = (net.head[y][:, None, :] - net.head[None]) / size[..., None]  # (B, k, n)
-    seen = np.zeros((len(y), net.states, net.states))
+    gradients = (net.head[y][:, None, :] - net.head[None]) / size[..., None]  # (B, k, n)
+    weights = np.zeros((len(y), net.states, net.states))
     out: list[Array] = []
     for index in range(len(run) - 1, -1, -1):
         stage, at = net.stages[index % per_step], run[index]
-        out.append(_unit(transposed(marks) @ marks) + regular * _unit(seen))
+        out.append(_unit(transposed(gradients) @ gradients) + regular * _unit(weights))
         G = gain(stage, nominal_slopes(stage, at))
-        marks, seen = marks @ G, transposed(G) @ seen @ G + stage.C.T @ stage.C
+        gradients, weights = gradients @ G, transposed(G) @ weights @ G + stage.C.T @ stage.C
         if stage.fresh:
             n = net.states
-            marks, seen = marks[..., :n], seen[..., :n, :n]
+            gradients, weights = gradients[..., :n], weights[..., :n, :n]
     return out[::-1]
 
 
@@ -89,8 +89,8 @@ class StagePass:
 def refined_weights(net: Stages, tube: list[StagePass], heads: Array) -> list[Array]:
     r"""Return ``W`` of every stage from a tube: the derivative of the largest margin share by its ellipsoids.
 
-    With ``T`` and the slopes' middles held, :math:`dY^+ = M dY M^T`, :math:`M = G (I + Y C^T (T - R)^{-1} C)`, and the
-    halfwidths ``rho`` grow like the reaches.
+    With fixed ``T`` and fixed midpoints of the slopes, :math:`dY^+ = M dY M^T` with
+    :math:`M = G (I + Y C^T (T - R)^{-1} C)`, and the half-widths ``rho`` grow like the reaches.
 
     Args:
         net: the stages.
@@ -98,7 +98,7 @@ def refined_weights(net: Stages, tube: list[StagePass], heads: Array) -> list[Ar
         heads: ``(B, k, n)`` the rows of the head's differences, each in units of its margin and weighted.
 
     Returns:
-        As ``stage_weights``; NaN where the tube has overflowed.
+        Weights as of ``stage_weights``; NaN if the tube has overflowed.
     """
     W, out = transposed(heads) @ heads, list[Array]()
     for at in reversed(tube):
@@ -121,7 +121,7 @@ def stage_multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array
     Its cost is :math:`\operatorname{tr} S (T - R)^{-1} + \sum_i p_i T_i`, with ``R = C Y C^T``, the prices
     :math:`p_i = (\rho B^T W B \rho)_{ii}` and :math:`S = C Y G^T W G Y C^T`. Of all diagonals
     :math:`\sum_j |R_{ij}| v_j / v_i`, which are above ``R``, the one of :math:`v = \sqrt p` costs least; it is scaled
-    down as far as it stays above ``R``.
+    down as long as it stays above ``R``.
 
     Args:
         stage: the stage.

@@ -50,11 +50,11 @@ def write_network(folder: Folder, network: Classifier) -> str:
     """Write the network of the proofs in a folder; the file must be reserved.
 
     Args:
-        folder: claimed by the caller.
+        folder: folder that the caller has claimed.
         network: the classifier.
 
     Returns:
-        Its digest, which every proof repeats.
+        Digest of the network, which every proof repeats.
 
     Raises:
         FileFormatError: when the folder cannot be written to.
@@ -69,10 +69,10 @@ def write_sample(folder: Folder, network: str, index: int, claim: Claim) -> Path
     """Write the proof about one input; the file must be reserved.
 
     Args:
-        folder: claimed by the caller.
+        folder: folder that the caller has claimed.
         network: digest of the network, as ``write_network`` gave it.
         index: index of the input in its data.
-        claim: with its proof.
+        claim: claim with its proof.
 
     Returns:
         The path.
@@ -95,11 +95,11 @@ class SampleCheck:
         index: index of the input in its data; ``None`` where the file could not be read.
         label: the class that is certified.
         norm: ``l2`` or ``linf``.
-        radius: within which no perturbation changes it.
-        budget: ``total``, or ``step`` where the radius is that of every step.
+        radius: certified radius: no smaller perturbation changes the class.
+        budget: ``total``, or ``step`` if the radius applies to every step.
         masked: number of entries of the input that may change, if not all.
         statement: the claim's sentence; empty unless valid.
-        question: digest of the input, its mask and what may be done to it; empty unless valid.
+        question: digest of the input, mask, norm, budget and bounds; empty unless valid.
     """
 
     file: str
@@ -139,13 +139,8 @@ class FolderVerification(Displayed):
     def facts(self) -> list[tuple[str, str]]:
         """Return the answer and the subject of the claims."""
         proved = sum(sample.valid for sample in self.samples)
-        answer = ("", "valid" if self.valid else "INVALID")
-        return [
-            answer,
-            ("proved", f"{proved} of {len(self.samples)}"),
-            ("reason", self.reason),
-            ("about", self.network),
-        ]
+        answer, count = ("", "valid" if self.valid else "INVALID"), ("proved", f"{proved} of {len(self.samples)}")
+        return [answer, count, ("reason", self.reason), ("about", self.network)]
 
 
 def is_proof_folder(path: Path) -> bool:
@@ -166,10 +161,10 @@ def read_network(path: Path) -> tuple[Classifier, str]:
     document = _document(path / NETWORK_FILE, NETWORK)
     network = decode(document["network"])
     if not isinstance(network, Classifier):
-        raise FileFormatError(f"{path / NETWORK_FILE} holds a {type(network).__name__}, no classifier")
+        raise FileFormatError(f"{path / NETWORK_FILE} must hold a classifier, got {type(network).__name__}")
     digest = digest_of(network)
     if document["sha256"] != digest:
-        raise FileFormatError(f"{path / NETWORK_FILE} names another digest than that of the network it holds")
+        raise FileFormatError(f"{path / NETWORK_FILE} is damaged: its digest does not match the network in it")
     return network, digest
 
 
@@ -186,9 +181,9 @@ def read_sample(path: Path, network: str) -> tuple[int, Claim]:
     document = _document(path, SAMPLE)
     index = document["index"]
     if type(index) is not int or sample_file(index) != path.name:
-        raise FileFormatError(f"{path} is about input {str(index)[:20]}, its name says another one")
+        raise FileFormatError(f"{path} holds a proof for input {str(index)[:20]}, which does not match its file name")
     if document["network"] != network:
-        raise FileFormatError(f"{path} is about another network than the one of this folder")
+        raise FileFormatError(f"{path} holds a proof about another network than {NETWORK_FILE}")
     return index, claim_from(document["claim"])
 
 
@@ -200,11 +195,11 @@ def _document(path: Path, kind: str) -> Mapping[str, Any]:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
     document, text = read_document(path)
     if not isinstance(document, dict) or document.get("format") != kind:
-        raise FileFormatError(f"{path} is no {kind}")
+        raise FileFormatError(f"{path} is not a {kind}")
     if type(document.get("version")) is not int or document["version"] != VERSION:
         raise FileFormatError(f"{path} has version {str(document.get('version'))[:20]}; this program reads {VERSION}")
     if set(document) != _KEYS[kind]:
-        raise FileFormatError(f"{path} has other keys than a {kind} has")
+        raise FileFormatError(f"{path} has other keys than a {kind}: expected {', '.join(sorted(_KEYS[kind]))}")
     if not is_sealed(text, document):
         raise FileFormatError(f"{path} was changed after it was written: its digest does not match")
     return document
@@ -214,17 +209,17 @@ def sample_names(path: Path) -> list[str]:
     """Return the names of the files about inputs in a folder, by index; raise an error for other ``sample-`` files.
 
     Raises:
-        FileFormatError: the folder cannot be read, or holds a file whose name is none of ours.
+        FileFormatError: the folder cannot be read, or holds a ``sample-`` file with another kind of name.
     """
     try:
-        found = [name for name in os.listdir(path) if name.startswith("sample-")]
+        names = [name for name in os.listdir(path) if name.startswith("sample-")]
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    for name in found:
+    for name in names:
         match = _SAMPLE_NAME.fullmatch(name)
         if match is None or sample_file(int(match[1])) != name:
-            raise FileFormatError(f"{path} holds {ascii(name)[1:-1][:60]}, which is no file of proofs")
-    return sorted(found, key=lambda name: int(name[7:-5]))
+            raise FileFormatError(f"{path} holds {ascii(name)[1:-1][:60]}, which is not a proof file: remove it")
+    return sorted(names, key=lambda name: int(name[7:-5]))
 
 
 def budget_of(data: Mapping[str, Any]) -> str:
@@ -238,7 +233,7 @@ def verify_folder(path: str | Path, progress: Callable[[int, int], Any] | None =
 
     Args:
         path: the folder.
-        progress: called with how many files are done, and how many there are.
+        progress: called with the number of finished files and the number of all files.
 
     Returns:
         The outcome. One invalid file makes the folder invalid; all others are reported as well.
@@ -261,11 +256,11 @@ def _judged(checks: Iterable[SampleCheck]) -> tuple[bool, str]:
     checks = list(checks)
     bad = [check for check in checks if not check.valid]
     if bad:
-        return False, f"{len(bad)} of {len(checks)} proofs do not hold; the first, {bad[0].file}: {bad[0].reason}"
+        return False, f"{len(bad)} of {len(checks)} proofs do not hold; the first is {bad[0].file}: {bad[0].reason}"
     if not checks:
-        return False, "there is no proof in the folder: nothing is claimed"
+        return False, "the folder holds no proof"
     inputs = len({check.question for check in checks})
-    copies = f" ({len(checks)} files: some are about the same input)" if inputs < len(checks) else ""
+    copies = f" ({len(checks)} files; some are about the same input)" if inputs < len(checks) else ""
     return True, f"the claims about {inputs} input{'s' * (inputs != 1)} are proved{copies}"
 
 
@@ -274,7 +269,7 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
 
     Args:
         path: path of the file.
-        network: that its folder holds.
+        network: network of the folder.
         digest: digest of the network.
     """
     try:
@@ -283,16 +278,19 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
         return SampleCheck(path.name, False, str(error)[:300])
     if claim.name != CLAIM or claim.verdict is not Verdict.CERTIFIED or not isinstance(claim.proof, Proof):
         return SampleCheck(
-            path.name, False, f"it claims {claim.name[:40]!r}, {claim.verdict}: no local certificate", index
+            path.name,
+            False,
+            f"expected a certified claim {CLAIM!r} with a proof, got {claim.name[:40]!r} ({claim.verdict})",
+            index,
         )
     check = verify_claim(network, claim)
     data = claim.proof.data
-    said: dict[str, Any] = {"index": index}
+    result: dict[str, Any] = {"index": index}
     if check.valid:  # what a rule refused may hold anything
-        said |= {"label": data["label"], "norm": data["norm"], "radius": claim.value, "statement": claim.statement}
-        said["budget"] = budget_of(data)
-        said["masked"] = int(data["mask"].sum()) if "mask" in data else None
+        result |= {"label": data["label"], "norm": data["norm"], "radius": claim.value, "statement": claim.statement}
+        result["budget"] = budget_of(data)
+        result["masked"] = int(data["mask"].sum()) if "mask" in data else None
         mask = data["mask"].tobytes() if "mask" in data else b""
-        parts = (data["x"].tobytes(), mask, f"{data['norm']} {said['budget']} {data.get('bounds')}".encode())
-        said["question"] = hashlib.sha256(b"|".join(parts)).hexdigest()
-    return SampleCheck(path.name, check.valid, check.reason, **said)
+        parts = (data["x"].tobytes(), mask, f"{data['norm']} {result['budget']} {data.get('bounds')}".encode())
+        result["question"] = hashlib.sha256(b"|".join(parts)).hexdigest()
+    return SampleCheck(path.name, check.valid, check.reason, **result)

@@ -35,7 +35,7 @@ from stability.search.local.proof_folder import (
 from stability.storage.folder import Folder
 
 _UNREADABLE = (StabilityError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError)
-OVERWRITE = "choose another folder, or allow to replace them with --overwrite"
+OVERWRITE = "choose another folder, or replace them with --overwrite"
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ class ProofMerger:
         self.void: set[int] = set()
         self._folder, self._overwrite, self._network, self._digest = folder, overwrite, network, digest_of(network)
         names = [NETWORK_FILE, *map(sample_file, range(len(query.x)))]
-        own = [name for name in folder.files_made_by(by) if os.path.lexists(folder.path / name)]
-        if own and not self._about_it(own):
+        existing = [name for name in folder.files_made_by(by) if os.path.lexists(folder.path / name)]
+        if existing and not self._about_it(existing):
             if not overwrite:
                 raise ConfigurationError(f"{folder.path} holds proofs about another network: {OVERWRITE}")
-            folder.remove(own)
+            folder.remove(existing)
         lost = None if overwrite else next((k for k in range(len(query.x)) if self._lost(k, query)), None)
         if lost is not None:
             raise ConfigurationError(
-                f"{folder.path} holds proofs that would be lost, the first of them {sample_file(lost)}, proved about "
+                f"{folder.path} holds proofs that would be lost. The first is {sample_file(lost)}, proved about "
                 f"another input, norm, budget or mask: {OVERWRITE}"
             )
         folder.reserve(names, by, overwrite=overwrite)
@@ -147,8 +147,8 @@ class ProofMerger:
     def _there(self, index: int) -> Claim | None:
         """Return the claim of an input's file with its proof, not yet judged; ``None`` if there is none."""
         name = sample_file(index)
-        found = self._read(name) if name in self._folder.files else None
-        return None if found is None or found.proof is None or found.value is None else found
+        claim = self._read(name) if name in self._folder.files else None
+        return None if claim is None or claim.proof is None or claim.value is None else claim
 
     def _read(self, name: str) -> Claim | None:
         """Return the claim of a file; ``None`` if it is not about this network."""

@@ -117,13 +117,13 @@ class _Dual:
             return step, -float(g @ step)
         # the cuts' own block: y the value of a cut at v, less its middle
         y = self.offset + self.G.T @ (self.Q.T @ v)
-        seen = self.G - M @ (at.around @ self.G)  # Q^T K^-1 Q G without the factor Q^T D^-1 Q
-        own = self.G.T @ (at.around @ seen)
-        width = np.diagonal(own)
+        reduced = self.G - M @ (at.around @ self.G)  # Q^T K^-1 Q G without the factor Q^T D^-1 Q
+        hessian = self.G.T @ (at.around @ reduced)
+        width = np.diagonal(hessian)
         gap = self.half**2 - y * y - mu * width
         G_c, weight = at.cut * gap, at.cut * y
-        cross = 2.0 * V @ (seen * weight)
-        block = 2.0 * weight[:, None] * own * weight
+        cross = 2.0 * V @ (reduced * weight)
+        block = 2.0 * weight[:, None] * hessian * weight
         block = block + np.diag(at.cut * np.maximum(gap, 0.05 * self.half**2) + mu * (at.cut * width) ** 2 + 1e-12)
         across = solved(cross)
         cuts = np.linalg.solve(block - cross.T @ across, -G_c - cross.T @ step)
@@ -193,10 +193,10 @@ def best_multipliers(
             step, promise = dual.step(at, mu)
         except np.linalg.LinAlgError:
             break
-        after = _search(dual, at, step, promise, mu)
-        if after is None:
+        improved = _search(dual, at, step, promise, mu)
+        if improved is None:
             break
-        at = after
+        at = improved
         if promise < 0.3 * mu * n:
             if decide and dual.constant + at.gain + 2.0 * mu * n < 0.0:
                 break  # what the barrier keeps back is less than is missing

@@ -105,26 +105,26 @@ def checked_request(
     classifier.require_range()
     data, labels = classifier.checked(x), np.asarray(y)
     if data.shape[-1] > WIDEST:
-        raise ConfigurationError(f"a step has at most {WIDEST:,} features here, got {data.shape[-1]:,}")
+        raise ConfigurationError(f"x may have at most {WIDEST:,} features per step, got {data.shape[-1]:,}")
     if data.ndim != 3 or labels.shape != data.shape[:1]:
         raise DimensionError("x and y", "(B, T, p) and (B,)", (data.shape, labels.shape))
     if len(labels) and not (labels.dtype.kind in "iu" and ((labels >= 0) & (labels < classifier.classes)).all()):
-        raise ConfigurationError(f"y must hold integers from 0 to {classifier.classes - 1}")
+        raise ConfigurationError(f"y must hold class numbers, integers from 0 to {classifier.classes - 1}")
     labels = labels.astype(np.int64)
     radii = np.full(len(data), np.inf) if upper is None else np.asarray(upper, dtype=np.float64).reshape(-1)
     if radii.shape != labels.shape:
         raise DimensionError("upper", labels.shape, radii.shape)
     if epsilon is not None:
         check_radius_range("epsilon", float(epsilon))
-    kept = None if mask is None else np.asarray(mask)
-    if kept is not None and (kept.shape != data.shape[1:] or kept.dtype != np.bool_):
-        raise DimensionError("mask", f"{data.shape[1:]} of true and false", kept.shape)
+    moving = None if mask is None else np.asarray(mask)
+    if moving is not None and (moving.shape != data.shape[1:] or moving.dtype != np.bool_):
+        raise DimensionError("mask", f"{data.shape[1:]} and dtype bool", f"{moving.shape} and dtype {moving.dtype}")
     logits, rows = classifier.logits(data) if len(data) else np.zeros((0, classifier.classes)), np.arange(len(data))
     margins = logits[rows, labels][:, None] - logits
     margins[rows, labels] = np.inf
     right = np.flatnonzero((margins > 0).all(axis=1))
-    whole, ends = None if epsilon is None else float(epsilon), None if bounds is None else _endpoints(bounds, data)
-    return Request(classifier, data, labels, margins, right, radii, whole, kept, ends, budget, time_limit)
+    radius, interval = None if epsilon is None else float(epsilon), None if bounds is None else _endpoints(bounds, data)
+    return Request(classifier, data, labels, margins, right, radii, radius, moving, interval, budget, time_limit)
 
 
 def check_radius_range(name: str, value: float) -> None:
@@ -144,6 +144,6 @@ def check_radius_range(name: str, value: float) -> None:
 def _endpoints(bounds: Sequence[Any], x: Array) -> tuple[float, float] | None:
     low, high = float(np.min(bounds[0])), float(np.max(bounds[1]))
     if not (low <= x.min(initial=np.inf) and x.max(initial=-np.inf) <= high):
-        raise ConfigurationError(f"the inputs lie outside the bounds {low, high}: clip them, or name wider bounds")
+        raise ConfigurationError(f"inputs lie outside the bounds ({low:g}, {high:g}): clip them or pass wider bounds")
     least, most = float(x.min(initial=np.inf)) - 2.0 * LARGEST, float(x.max(initial=-np.inf)) + 2.0 * LARGEST
     return None if low <= least and most <= high else (max(low, least), min(high, most))

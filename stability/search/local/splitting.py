@@ -1,12 +1,12 @@
 r"""Branch and bound on values inside the network, for margins that quadratic relaxation leaves open.
 
-All runs from a box fall into those in which a value of the tube (an argument of a gate, a cell's state) lies below a
-number and those in which it lies above. In either half the planes and parabolas of the units that read it are nearer to
-them, and the cut :math:`(y - low)(high - y) \ge 0` gets a Lagrange multiplier of its own, next to those of the symbols.
-Leaves of the tree are proved like any other one, see the rule ``local_planes``.
+A cut divides the runs from a box by a value of the tube, such as the argument of a gate or the state of a cell. In one
+half the value lies below a number, in the other above. In each half the planes and parabolas of the units that read the
+value are tighter. The cut :math:`(y - low)(high - y) \ge 0` has its own Lagrange multiplier, beside those of the
+symbols. Each leaf of the tree is proved by the rule ``local_planes``.
 
-Which value is cut: some are tried at the root, and what they gained there, corrected by what came of them later and
-falling with the square of the width left, says what they promise (pseudo-costs).
+Values are selected by pseudo-costs. Trial cuts at the root measure the gain of a value, and later cuts update it. The
+predicted gain falls with the square of the remaining width.
 
 Source: T. Achterberg, T. Koch, A. Martin, Branching rules revisited, Operations Research Letters 33 (2005).
 """
@@ -29,15 +29,15 @@ Cuts = dict[int, tuple[float, float]]
 DEEPEST = 22
 """Most nested cuts: a file may be nested at most 64 deep."""
 _ROUNDS, _FIRST, _TRIED = 60, 60, 8
-"""Newton steps for a node, for the first one, and for a trial cut."""
+"""Newton steps for the multipliers of a node, of the root, and of a trial cut."""
 PRICE = 4.0
-"""Price of leaving a cut by half its width, relative to the missing margin."""
-LOOK = 2
+"""Penalty for a violation of a cut by half its width, relative to the missing margin."""
+NODE_TRIALS = 2
 """Trial cuts per node."""
-CANDIDATES, TRYING = 32, 0.2
+ROOT_TRIALS, ROOT_TRIAL_TIME = 32, 0.2
 """Trial cuts at the root, and their share of the time."""
 _STEPS = 6
-"""Steps towards the worst input of a node."""
+"""Sign-gradient steps towards the worst input of a node."""
 
 
 def margin_gradient(tube: AffineArithmetic, margin: Form, row: int, met: Met) -> Array:
@@ -46,11 +46,11 @@ def margin_gradient(tube: AffineArithmetic, margin: Form, row: int, met: Met) ->
     Args:
         tube: the tube, with nothing merged.
         margin: the margins of all classes, as forms.
-        row: the margin's number.
+        row: index of the margin.
         met: arguments of the units along the run.
 
     Returns:
-        ``(n,)``, for symbols that reach from -1 to 1; zero for symbols of smooth units.
+        ``(n,)``, for symbols in [-1, 1]; zero for symbols of smooth units.
     """
     slope = np.zeros(tube.symbols)
     slope[: margin.L.shape[1]] = margin.L[row]
@@ -77,17 +77,17 @@ def worst_input(
         question: the network and the class.
         tube: the tube, with its cuts.
         margin: the margins of all classes, as forms.
-        row: the margin's number.
-        point: starting point, from -1 to 1 in each entry that moves.
-        price: added to the margin where a cut is left by half its width, growing with the square.
+        row: index of the margin.
+        point: initial guess, in [-1, 1] for each entry that may change.
+        price: weight of the quadratic penalty for a violated cut, in units of half its width.
 
     Returns:
-        The point, and its margin: infinite where it does not keep the cuts.
+        The point, and its margin; infinite if the point violates a cut.
     """
     inputs, best = inputs_of(tube), (np.inf, point, np.inf)
-    kept = [tube.met[number] for number in sorted(tube.met)]
-    rows, middle, half = np.zeros((len(kept), len(inputs))), np.zeros(len(kept)), np.zeros(len(kept))
-    for k, y in enumerate(kept):
+    cuts = [tube.met[number] for number in sorted(tube.met)]
+    rows, middle, half = np.zeros((len(cuts), len(inputs))), np.zeros(len(cuts)), np.zeros(len(cuts))
+    for k, y in enumerate(cuts):
         inside = inputs < y.L.shape[1]
         rows[k, inside] = y.L[0][inputs[inside]] * tube.radius[inputs[inside]]
         low, high = float(y.low[0]), float(y.high[0])
@@ -96,11 +96,11 @@ def worst_input(
         met, values = evaluate_at(question.classifier, tube, point, question.label)
         value, slope = float(values[row]), margin_gradient(tube, margin, row, met)[inputs]
         y = (middle + rows @ point) / half
-        beyond = np.maximum(np.abs(y) - 1.0, 0.0)
-        cost = value + price * float(beyond @ beyond)
-        slope = slope + 2.0 * price * rows.T @ (np.sign(y) * beyond / half)
+        excess = np.maximum(np.abs(y) - 1.0, 0.0)
+        cost = value + price * float(excess @ excess)
+        slope = slope + 2.0 * price * rows.T @ (np.sign(y) * excess / half)
         if cost < best[0]:
-            best = (cost, point, value if not beyond.any() else np.inf)
+            best = (cost, point, value if not excess.any() else np.inf)
         point = np.clip(point - (1.0 if k < _STEPS // 2 else 0.4) * np.sign(slope), -1.0, 1.0)
     return best[1], best[2]
 
@@ -125,10 +125,10 @@ class Node:
     Attributes:
         cuts: the cuts.
         bound: lower bound of the margin, in floating point.
-        point: the input at which the parabolas touch.
-        multipliers: multipliers, or ``None`` where affine forms alone prove the margin positive.
+        point: input at which the parabolas touch the activations.
+        multipliers: Lagrange multipliers; ``None`` if affine forms alone prove the margin positive.
         proved: whether the bound is positive with rounding.
-        numbers: the values that are cut, in the order of their multipliers.
+        numbers: numbers of the cut values, in the order of their multipliers.
     """
 
     cuts: Cuts
@@ -146,7 +146,7 @@ class Node:
 
 @dataclass(eq=False)
 class Splitting:
-    """Search for one class of one box."""
+    """Branch and bound for one class and one box of inputs."""
 
     question: About
     low: Array
@@ -166,11 +166,11 @@ class Splitting:
         inputs = inputs_of(tube)
         if tube.empty or margin.low[self.row] > 0.0:
             return Node(cuts, float(margin.low[self.row]), np.zeros(len(inputs)), None, True)
-        begun = -np.sign(margin.L[self.row][inputs]) if point is None else point
+        start_point = -np.sign(margin.L[self.row][inputs]) if point is None else point
         if not cuts:
             self.ranges = tube.ranges
         price = PRICE * (1.0 if parent is None else abs(parent.bound))
-        point, value = worst_input(self.question, tube, margin, self.row, begun, price)
+        point, value = worst_input(self.question, tube, margin, self.row, start_point, price)
         if not value > 0.0:
             return Node(cuts, -np.inf, point, None, False)
         start = None if parent is None or parent.multipliers is None else self._start(parent, cuts, tube)
@@ -178,29 +178,29 @@ class Splitting:
         for at in (point,) if parent is None else (point, parent.point):
             met, _ = evaluate_at(self.question.classifier, tube, at, self.question.label)
             F = quadratic(tube, margin, self.row, met)
-            found = best_multipliers(F, rounds=rounds, deadline=self.question.deadline, start=start)
-            proved = found.bound > 0.0 and F.least(found.D) > 0.0
-            if proved or best is None or found.bound > best[0].bound:  # what is proved is what the leaf has to say
-                best = found, at, F
-            if proved or parent is None or found.bound > parent.bound + 0.02 * abs(parent.bound):
+            multipliers = best_multipliers(F, rounds=rounds, deadline=self.question.deadline, start=start)
+            proved = multipliers.bound > 0.0 and F.least(multipliers.D) > 0.0
+            if proved or best is None or multipliers.bound > best[0].bound:  # the leaf stores the proved multipliers
+                best = multipliers, at, F
+            if proved or parent is None or multipliers.bound > parent.bound + 0.02 * abs(parent.bound):
                 break
         assert best is not None
-        found, point, F = best
+        multipliers, point, F = best
         if not cuts and not proved:
             self._rank(tube, F)
-        return Node(cuts, found.bound, point, found, proved, tuple(sorted(tube.met)))
+        return Node(cuts, multipliers.bound, point, multipliers, proved, tuple(sorted(tube.met)))
 
     def _start(self, parent: Node, cuts: Cuts, tube: AffineArithmetic) -> Array:
         """Return the parent's multipliers, in the order of a child's."""
         assert parent.multipliers is not None
         n = tube.symbols
         old = dict(zip(parent.numbers, parent.multipliers.D[n:]))
-        mean, own = float(parent.multipliers.D[:n].mean()), []
+        mean, values = float(parent.multipliers.D[:n].mean()), []
         for number in sorted(tube.met):
             low, high = self._endpoints(cuts, number)
-            fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
-            own.append(old.get(number, fresh))
-        return np.concatenate([parent.multipliers.D[:n], own])
+            default = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
+            values.append(old.get(number, default))
+        return np.concatenate([parent.multipliers.D[:n], values])
 
     def _rank(self, tube: AffineArithmetic, F: Quadratic) -> None:
         """Order the values by curvature times squared reach, the largest first."""
@@ -223,14 +223,14 @@ class Splitting:
         """Return the two halves of a node."""
         low, high = self._endpoints(node.cuts, number)
         at = 0.5 * (low + high)
-        low, high = node.cuts.get(number, (-np.inf, np.inf))  # as the rule will have them
-        parts = [{**node.cuts, number: ends} for ends in ((low, at), (at, high))]
+        low, high = node.cuts.get(number, (-np.inf, np.inf))  # the rule stores cuts alone, without the known range
+        parts = [{**node.cuts, number: bounds} for bounds in ((low, at), (at, high))]
         return at, [self.node(part, node.point, node, rounds) for part in parts]
 
     def gain(self, node: Node, halves: list[Node], number: int) -> tuple[float, float]:
         """Return the gains of both halves, the smaller first, per squared remaining share of the first width."""
-        left = self._left(node, number)
-        low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / left for half in halves)
+        remaining = self._remaining_share(node, number)
+        low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / remaining for half in halves)
         return low, high
 
     def _endpoints(self, cuts: Cuts, number: int) -> tuple[float, float]:
@@ -238,15 +238,16 @@ class Splitting:
         low, high = cuts.get(number, self.ranges[number])
         return max(low, self.ranges[number][0]), min(high, self.ranges[number][1])
 
-    def _left(self, node: Node, number: int) -> float:
+    def _remaining_share(self, node: Node, number: int) -> float:
+        """Return the squared ratio of a value's width in a node to its uncut width."""
         low, high = self._endpoints(node.cuts, number)
         first = self.ranges[number]
         return ((high - low) / (first[1] - first[0])) ** 2
 
     def promise(self, node: Node, number: int) -> float:
         """Return the product of both halves' predicted gains, each at most the missing margin."""
-        left = self._left(node, number)
-        low, high = (min(gain * left, -node.bound) for gain in self.gains[number])
+        remaining = self._remaining_share(node, number)
+        low, high = (min(gain * remaining, -node.bound) for gain in self.gains[number])
         return low * high
 
     def tree(self) -> Tree | None:
@@ -255,9 +256,9 @@ class Splitting:
         if root.proved or not np.isfinite(root.bound):
             return root.leaf if root.proved else None
         deadline = self.question.deadline
-        left = deadline.left()
-        for number in self.order[:CANDIDATES]:
-            if deadline.over or (self.gains and deadline.left() < (1.0 - TRYING) * left):
+        seconds = deadline.left()
+        for number in self.order[:ROOT_TRIALS]:
+            if deadline.over or (self.gains and deadline.left() < (1.0 - ROOT_TRIAL_TIME) * seconds):
                 break
             self.gains[number] = self.gain(root, self.halves(root, number, _TRIED)[1], number)
         return self._tree(root, 0) if self.gains else None
@@ -268,18 +269,18 @@ class Splitting:
         if self.question.deadline.over or self.room <= 0 or depth >= DEEPEST or not np.isfinite(node.bound):
             return None
         tried: list[tuple[float, int, float, list[Node]]] = []
-        for number in sorted(self.gains, key=lambda n: -self.promise(node, n))[:LOOK]:
+        for number in sorted(self.gains, key=lambda n: -self.promise(node, n))[:NODE_TRIALS]:
             at, halves = self.halves(node, number, _ROUNDS)
-            seen, old = self.gain(node, halves, number), self.gains[number]
+            measured, previous = self.gain(node, halves, number), self.gains[number]
             if not all(half.proved for half in halves):
-                self.gains[number] = 0.7 * old[0] + 0.3 * seen[0], 0.7 * old[1] + 0.3 * seen[1]
+                self.gains[number] = 0.7 * previous[0] + 0.3 * measured[0], 0.7 * previous[1] + 0.3 * measured[1]
             worth = [min(max(half.bound - node.bound, 1e-3), -node.bound) for half in halves]
             tried.append((worth[0] * worth[1], number, at, halves))
             if all(half.proved for half in halves):
                 break
         _, number, at, halves = max(tried, key=lambda t: t[0])
         parts: dict[int, Tree] = {}
-        for k in sorted((0, 1), key=lambda k: halves[k].bound):  # what is hardest first: it ends the search
+        for k in sorted((0, 1), key=lambda k: halves[k].bound):  # the harder half first: its failure ends the search
             part = self._tree(halves[k], depth + 1)
             if part is None:
                 return None

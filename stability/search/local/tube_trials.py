@@ -109,8 +109,8 @@ def ellipsoid_tubes(task: Task, run: list[Nominal], worth: list[Array], radius: 
         Y = next_ellipsoid(stage, Y, of, local.rho, T)
         if not task.free[: k // count + 1].any():  # nothing moves yet: what the checker adds for roundings is all of it
             Y = Y + _rounded(task, stage, at, local, radius)
-        far = _HOPELESS * np.maximum(1.0, (at.out * at.out).max(axis=-1))
-        if not (np.einsum("bii->b", Y) * radius * radius < far).any():
+        limit = _HOPELESS * np.maximum(1.0, (at.out * at.out).max(axis=-1))
+        if not (np.einsum("bii->b", Y) * radius * radius < limit).any():
             none = np.full(task.margins.shape, np.inf)
             return TubeResult(none[:, 0], np.zeros((len(radius), len(shares[0]), width)), shares, none, [])
     used = margin_loss(net.head, task.y, radius, Y, last) / task.margins

@@ -22,9 +22,9 @@ from stability.kernel.reachability.stages import Nominal
 Array = np.ndarray
 _ROUNDS, _CLOSE = 8, 1e-3  # updates of the prices, and relative change that ends them
 _TOWARDS = 0.9
-"""Weight of the reference's direction among all that a tube allows."""
+"""Weight of the direction of the reference, against all directions in the ellipsoid."""
 _SHARE = 0.97
-"""Share of the way from the best price to the one at which nothing is left."""
+"""Position between the best price (0) and the price at which no margin remains (1)."""
 _IDLE = 1e-9
 """Smallest price of a step, relative to the largest."""
 
@@ -47,7 +47,7 @@ class ClosedClass:
 
 
 def tube_passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[Array]) -> list[Passage]:
-    """Return the tube of one sample for the search, without roundings."""
+    """Return the tube of one sample in floating point, without error bounds."""
     out, y, count = list[Passage](), net.start, len(net.stages)
     for k, (nominal, shape) in enumerate(zip(run, Y)):
         stage = net.stages[k % count]
@@ -62,23 +62,23 @@ def tube_passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: l
 def priced_references(
     net: Stages, x: Array, w: Array, bias: Array, free: Array, radius: float, each: bool = False
 ) -> list[tuple[Reference, Array]] | None:
-    """Return reference inputs that are stationary for prices as large as the margins allow, and the prices.
+    """Return stationary reference inputs and the largest prices that the margins allow.
 
-    About a reference with gradient ``g`` the margin is ``M + g (x' - x)`` nearly, and a price is paid for where
-    ``M - |g|^2 / (4 lambda) - lambda eps^2 > 0``: the largest one leaves most room for the curvature. With a budget for
-    each step the sum of that over the steps counts, and prices are in proportion to the steps' gradients.
+    Near a reference with gradient ``g`` the margin is approximately ``M + g (x' - x)``. A price ``lambda`` is
+    admissible if ``M - |g|^2 / (4 lambda) - lambda eps^2 > 0``. The largest one leaves most slack for the curvature.
+    With a budget for each step the terms are summed over the steps. Prices are then proportional to the gradients.
 
     Args:
         net: the stages.
         x: ``(T, p)``.
         w: ``(c, n)`` rows of margins on the vector at the end of the run.
         bias: ``(c,)`` their constant terms.
-        free: ``(T, p)`` which entries change.
+        free: ``(T, p)``, 1 for entries that may change and 0 for others.
         radius: ``eps``.
         each: whether every step has a separate budget.
 
     Returns:
-        One for each margin; ``None`` where one of them has none.
+        One pair per margin; ``None`` if some margin has no admissible price.
     """
     groups = x.shape[0] if each else 1
     prices, point = np.zeros((len(w), groups)), np.broadcast_to(x, (len(w), *x.shape))
@@ -89,17 +89,17 @@ def priced_references(
         if not ((M > 0.0) & np.isfinite(size).all(axis=1)).all():
             return None
         new = _prices(M, size, radius)
-        rest = group_norms(g + 2.0 * broadcast_groups(prices, x) * shift, groups).sum(axis=1)
-        near = np.abs(new - prices) <= _CLOSE * prices
-        if turn and (near.all(axis=1) & (rest * radius <= _CLOSE * M)).all():
+        residual = group_norms(g + 2.0 * broadcast_groups(prices, x) * shift, groups).sum(axis=1)
+        converged = np.abs(new - prices) <= _CLOSE * prices
+        if turn and (converged.all(axis=1) & (residual * radius <= _CLOSE * M)).all():
             break
         prices = new
         point = x - free * g / (2.0 * broadcast_groups(prices, x))
         out, g = run_gradients(net, point, w)
     g, shift = g * free, point - x
-    away, rest = group_norms(shift, groups), group_norms(g + 2.0 * broadcast_groups(prices, x) * shift, groups)
-    lost = prices * (radius * radius - away * away) + rest * (radius + away)
-    if not ((w * out).sum(axis=1) + bias - lost.sum(axis=1) > 0.0).all():
+    away, residual = group_norms(shift, groups), group_norms(g + 2.0 * broadcast_groups(prices, x) * shift, groups)
+    decrease = prices * (radius * radius - away * away) + residual * (radius + away)
+    if not ((w * out).sum(axis=1) + bias - decrease.sum(axis=1) > 0.0).all():
         return None
     return [(reference(net, point[k], w[k]), prices[k]) for k in range(len(w))]
 
@@ -115,20 +115,20 @@ def broadcast_groups(values: Array, x: Array) -> Array:
 
 
 def _prices(M: Array, size: Array, radius: float) -> Array:
-    """Return nearly the largest prices for margins ``M (c,)`` with gradients of given sizes ``(c, groups)``."""
+    """Return almost the largest prices for margins ``M (c,)`` with gradients of given sizes ``(c, groups)``."""
     steep = size.sum(axis=1) * radius
     part = M / steep
     part = part + _SHARE * np.sqrt(np.maximum(part * part - 1.0, 0.0))
-    left = np.maximum(M - 0.5 * steep * (part + 1.0 / part), 0.0)
+    slack = np.maximum(M - 0.5 * steep * (part + 1.0 / part), 0.0)
     prices = part[:, None] * size / (2.0 * radius)
     if size.shape[1] == 1:
         return prices
-    idle = 0.5 * left / (size.shape[1] * radius * radius)  # steps that hardly count share half of what is left
-    return np.maximum(prices, idle[:, None] + _IDLE * prices.max(axis=1, keepdims=True))
+    floor_price = 0.5 * slack / (size.shape[1] * radius * radius)  # small gradients: half of the slack, shared
+    return np.maximum(prices, floor_price[:, None] + _IDLE * prices.max(axis=1, keepdims=True))
 
 
 def run_gradients(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
-    """Return the final vectors ``y`` of runs ``(c, T, p)``, and the gradients of ``w y``, without roundings."""
+    """Return the final vectors ``y`` of runs ``(c, T, p)``, and the gradients of ``w y``, in floating point."""
     y, tangents, n = np.broadcast_to(net.start, (len(x), net.states)), list[Array](), net.states
     for t in range(x.shape[1]):
         for stage in net.stages:
@@ -152,10 +152,10 @@ def class_multipliers(net: Stages, tube: list[Passage], ref: Reference, free: Ar
     for k in range(len(tube) - 1, -1, -1):
         passage, a, price = tube[k], stages[k], float(paid[k // count])
         T = _multipliers(passage, a, P, price, ref.at[k])
-        found = backward_step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
-        if found is None or not np.isfinite(found).all():
+        step = backward_step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
+        if step is None or not np.isfinite(step).all():
             return None
-        P = found
+        P = step
         out.append(T)
     out.reverse()
     return np.stack([np.concatenate(out[k : k + count]) for k in range(0, len(out), count)])

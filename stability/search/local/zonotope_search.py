@@ -74,9 +74,9 @@ class Long:
         tube = zonotope_tube(net, box, window, self.kept, lambda: about.deadline.over)
         if tube is None:
             return _Trial(radius, -np.inf, np.nan)
-        left, direct = margins_left(about.classifier, net.head, tube, about.label, len(about.x))
-        left[about.label] = direct[about.label] = 0.0
-        share = left / self.margins
+        margins, direct = margins_left(about.classifier, net.head, tube, about.label, len(about.x))
+        margins[about.label] = direct[about.label] = 0.0
+        share = margins / self.margins
         share[about.label] = np.inf
         worst = int(share.argmin())
         if not np.isfinite(share[worst]):
@@ -117,15 +117,15 @@ class Long:
             for _ in range(_TRIALS):
                 if self.about.deadline.over or top <= low * (1.0 + self.near) or trial < 1e-12 * scale:
                     break
-                found = self.tried(trial, width)
-                if found.slope > 0.0:  # no radius is proved beyond that of the linearisation, or little
-                    high = min(high, max(1.1 / found.slope, low))
+                proof = self.tried(trial, width)
+                if proof.slope > 0.0:  # no radius is proved beyond that of the linearisation, or little
+                    high = min(high, max(1.1 / proof.slope, low))
                 top = min(top, high)
-                if found.share > 0.0:
+                if proof.share > 0.0:
                     low, best, window = trial, trial, width
                 else:
                     top = min(top, trial)
-                root = found.root()
+                root = proof.root()
                 if low == trial and root <= trial * (1.0 + self.near):
                     break
                 trial = _following(root, low, top, self.near)
@@ -133,10 +133,10 @@ class Long:
         return best, window
 
 
-def _following(root: float, low: float, high: float, near: float) -> float:
+def _following(root: float, low: float, high: float, tolerance: float) -> float:
     """Return the next radius, slightly below the predicted root, between the two bounds."""
-    nearer = root * (1.0 - 0.5 * near)
-    if low * (1.0 + 0.5 * near) < nearer < high:  # not, where it is not a number
+    nearer = root * (1.0 - 0.5 * tolerance)
+    if low * (1.0 + 0.5 * tolerance) < nearer < high:  # not, where it is not a number
         return nearer
     return 0.25 * high if not low > 0.0 else 0.5 * (low + high) if low > 0.25 * high else min(2.0 * low, high)
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from stability.errors import ConfigurationError
 
-TOO_LATE = "stopped by the time limit before it was decided"
-STOPPED = "stopped by the time limit; the rate may be better"
+TOO_LATE = "undecided when the time limit was reached"
+STOPPED = "stopped by the time limit: a better rate may exist"
 """Text of findings whose search was stopped by the deadline."""
 PACE = 4e9
 """Floating-point operations per second of dense eigenvalue problems on a slow core, for steps of known cost."""

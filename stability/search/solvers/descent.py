@@ -54,18 +54,18 @@ def minimize_lbfgs(
         array([1., 1.])
     """
     value, slope = objective(x)
-    kept: deque[tuple[Array, Array, float]] = deque(maxlen=pairs)
+    history: deque[tuple[Array, Array, float]] = deque(maxlen=pairs)
     values = [value]
     for _ in range(steps):
         if slope is None or deadline.over:
             break
-        direction = -_scaled(slope, kept)
+        direction = -_scaled(slope, history)
         along = float(slope @ direction)
         factor = min(1.0, _LONGEST / max(float(np.abs(direction).max(initial=0.0)), 1e-300))
         for _ in range(halvings):
             trial = x + factor * direction
-            found, turned = objective(trial)
-            if turned is not None and found <= value + 1e-4 * factor * along:
+            trial_value, turned = objective(trial)
+            if turned is not None and trial_value <= value + 1e-4 * factor * along:
                 break
             factor *= 0.4
         else:
@@ -74,8 +74,8 @@ def minimize_lbfgs(
         moved, change = trial - x, turned - slope
         curved = float(moved @ change)
         if curved > 1e-10 * float(np.linalg.norm(moved) * np.linalg.norm(change)):
-            kept.append((moved, change, curved))
-        x, value, slope = trial, found, turned
+            history.append((moved, change, curved))
+        x, value, slope = trial, trial_value, turned
         values.append(value)
         if len(values) > _LAST and values[-1 - _LAST] - value < tol:
             break

@@ -167,15 +167,15 @@ def optimise_scaling(
         >>> round(peak, 3)
         0.4
     """
-    found = _Best(start if start is not None else np.zeros(samples.shape[1]))
+    best = _Best(start if start is not None else np.zeros(samples.shape[1]))
     deadline = deadline or Deadline()
     judge = _Peak(samples, 300.0, 30, deadline=deadline)
     with contextlib.suppress(TimeOverError):
-        found.offer(found.x, judge)
+        best.offer(best.x, judge)
         if start is None or not start.any():
-            found.offer(osborne_scaling(samples), judge)
-        _descend(judge, found, target, rounds)
-    return found.x, found.peak
+            best.offer(osborne_scaling(samples), judge)
+        _descend(judge, best, target, rounds)
+    return best.x, best.peak
 
 
 @dataclass
@@ -218,11 +218,11 @@ def _descend(judge: _Peak, scaling: _Best, target: float, rounds: int) -> None:
 
 def _descended(judge: _Peak, active: Array, x: Array, sharpness: float, level: float) -> Array:
     """Descend for one round from ``x`` on the active samples."""
-    chosen = judge.samples[active]
+    active_samples = judge.samples[active]
     if not judge.exact:
-        chosen = chosen.astype(np.complex64, copy=False)  # single precision steers well enough
-    peak = _Peak(chosen, sharpness, 2, level, judge.deadline)
-    peak.v = judge.v[active].astype(chosen.dtype)
+        active_samples = active_samples.astype(np.complex64, copy=False)  # single precision steers well enough
+    peak = _Peak(active_samples, sharpness, 2, level, judge.deadline)
+    peak.v = judge.v[active].astype(active_samples.dtype)
 
     def onward(*_: Any) -> None:
         if judge.deadline.over:

@@ -163,6 +163,6 @@ def as_lure(value: Any) -> Any:
         ConfigurationError: for anything else.
     """
     if not all(hasattr(value, field) for field in ("A", "B", "C", "alpha", "beta")):
-        hint = "; give its .system" if isinstance(getattr(value, "system", None), LureSystem) else ""
+        hint = "; pass its attribute .system" if isinstance(getattr(value, "system", None), LureSystem) else ""
         raise ConfigurationError(f"system must be a LureSystem, got {type(value).__name__}{hint}")
     return value

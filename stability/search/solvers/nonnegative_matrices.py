@@ -27,9 +27,11 @@ Array = np.ndarray
 Groups = tuple[Array, Array]
 """Group, or connected part, of every state and of every channel."""
 _DEEP = 8
+"""Most layers of channels within one step."""
 _DENSE = 640
 """Largest part whose Perron vectors are computed by a dense eigenproblem if the power method is slow."""
 _POWERS = 400
+"""Most iterations of the power method."""
 
 
 def ordered_components(graph: Array) -> list[Array]:
@@ -139,7 +141,7 @@ class ComparisonMatrix:
 
 
 def _balanced(inner: Array, force: Array, room: float) -> Array:
-    """Return ``inner^{-1} force`` if the rows of ``inner`` sum to ``room``; an upper bound of it close to singular."""
+    """Solve ``inner y = force`` for rows of ``inner`` with the sum ``room``; near singularity bound ``y`` above."""
     try:
         y = np.linalg.solve(inner, force)
     except np.linalg.LinAlgError:
@@ -194,10 +196,10 @@ def channel_layers(D: Array) -> Array:
     layers = np.zeros(len(D), dtype=int)
     drives = D != 0.0
     for _ in range(_DEEP if drives.any() else 0):
-        new = np.where(drives, layers[None, :] + 1, 0).max(axis=1)
-        if np.array_equal(new, layers):
+        updated = np.where(drives, layers[None, :] + 1, 0).max(axis=1)
+        if np.array_equal(updated, layers):
             return layers
-        layers = new
+        layers = updated
     return np.zeros(len(D), dtype=int)
 
 
@@ -234,7 +236,7 @@ def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array,
 
 
 def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
-    """Return False if lower bounds of the norms already rule out a test by norms.
+    """Return False if lower bounds of the norms rule out a proof by norms.
 
     Args:
         loop: the centered loop.
@@ -249,28 +251,27 @@ def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
     def least(X: Array) -> float:
         return float(np.sqrt(max(_ritz(lambda x: X.T @ (X @ x), X.shape[1]), 0.0)))
 
-    own = least(loop.A) if loop.is_discrete else _ritz(lambda x: 0.5 * (loop.A @ x + loop.A.T @ x), len(loop.A))
-    return own + least(loop.B) * least(loop.C) < enough
+    linear_rate = least(loop.A) if loop.is_discrete else _ritz(lambda x: 0.5 * (loop.A @ x + loop.A.T @ x), len(loop.A))
+    return linear_rate + least(loop.B) * least(loop.C) < enough
 
 
 def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
     """Bound the largest eigenvalue of a symmetric matrix below by some steps of the Lanczos iteration."""
     if n == 0:
         return 0.0
-    x, before = np.random.default_rng(0).standard_normal(n), np.zeros(n)
+    x, previous = np.random.default_rng(0).standard_normal(n), np.zeros(n)
     x /= np.linalg.norm(x)
-    diagonal, beside = [], [0.0]
+    diagonal, off_diagonal = [], [0.0]
     for _ in range(min(steps, n)):
-        y = apply(x) - beside[-1] * before
+        y = apply(x) - off_diagonal[-1] * previous
         diagonal.append(float(x @ y))
         y -= diagonal[-1] * x
         size = float(np.linalg.norm(y))
         if size <= 1e-12 * abs(diagonal[0]):
             break
-        beside.append(size)
-        before, x = x, y / size
-    k = len(diagonal)
-    return float(eigvalsh_tridiagonal(diagonal, beside[1:k])[-1])
+        off_diagonal.append(size)
+        previous, x = x, y / size
+    return float(eigvalsh_tridiagonal(diagonal, off_diagonal[1 : len(diagonal)])[-1])
 
 
 def _norms(X: Array, rows: Array, columns: Array, row_parts: Array, column_parts: Array) -> Array:
@@ -278,8 +279,8 @@ def _norms(X: Array, rows: Array, columns: Array, row_parts: Array, column_parts
     k, m = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
     if k == len(rows) and m == len(columns):
         return np.abs(X)
-    left, right = np.eye(k)[rows], np.eye(m)[columns]
-    out = np.sqrt(left.T @ (X * X) @ right)
+    row_groups, column_groups = np.eye(k)[rows], np.eye(m)[columns]
+    out = np.sqrt(row_groups.T @ (X * X) @ column_groups)
     for g in range(k):
         i = np.flatnonzero(rows == g)
         for h in np.unique(columns[column_parts == row_parts[i[0]]]):

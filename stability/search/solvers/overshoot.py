@@ -80,9 +80,9 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
         return _WORST if deadline.over else min(float(np.log(condition_number(mixed(u)))), _WORST)
 
     options = {"xatol": 0.02, "maxiter": most}
-    found: Any = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options=options)
-    best = mixed(found.x)
-    return best if found.fun < _WORST and condition_number(best) < condition_number(P) else None
+    minimum: Any = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options=options)
+    best = mixed(minimum.x)
+    return best if minimum.fun < _WORST and condition_number(best) < condition_number(P) else None
 
 
 @np.errstate(all="ignore")

@@ -49,9 +49,9 @@ class _Set:
     log: Array = field(default_factory=lambda: np.zeros(0))
 
     def at(self, rate: float, x: Array, steps: int = 1) -> SingularTriplets:
-        found, self.vectors = self.axis.triplets(self.omega, rate, x, self.vectors, self.fresh or steps)
-        self.fresh, self.log = 0, found.log[:, 0]
-        return found
+        values, self.vectors = self.axis.triplets(self.omega, rate, x, self.vectors, self.fresh or steps)
+        self.fresh, self.log = 0, values.log[:, 0]
+        return values
 
     def subset(self, index: Array) -> _Set:
         """Select some of the points."""
@@ -134,22 +134,22 @@ class Exchange:
             (self.x, share), self._hessian = self._began, None
         return self._exchange(points, tol, share, 0.3 * tol)
 
-    def _exchange(self, points: _Set, tol: float, share: float, wanted: float) -> float:
+    def _exchange(self, points: _Set, tol: float, share: float, target: float) -> float:
         """Maximize the rate on the points, add the raised peaks between them, and repeat."""
-        most, near = _STEPS, None
+        most, best = _STEPS, None
         for _ in range(_ROUNDS):
-            share = self._solve(points, share, wanted, most)
+            share = self._solve(points, share, target, most)
             if self.deadline.over:
                 break
             cost = self._price / max(share, 1e-3)  # of an excess, as a part of the share
-            missed, excess = self._missed(near, points, share, 0.2 * tol / cost) if near is not None else ([], -1.0)
+            missed, excess = self._missed(best, points, share, 0.2 * tol / cost) if best is not None else ([], -1.0)
             if excess * cost <= 0.2 * tol:  # the summits that are known: now all others
-                steps = 2 if wanted > tol else 8  # in the end, peaks that lie close to one are told from each other
+                steps = 2 if target > tol else 8  # in the end, peaks that lie close to one are told from each other
                 missed, excess = self._missed(self._grid, points, share, 0.2 * tol / cost, steps)
-                if excess * cost <= 0.2 * tol and wanted <= tol and self._settled:
+                if excess * cost <= 0.2 * tol and target <= tol and self._settled:
                     break
-                near = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
-            wanted = min(wanted, max(0.2 * excess * cost, 0.3 * tol)) if excess > 0 else 0.3 * tol
+                best = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
+            target = min(target, max(0.2 * excess * cost, 0.3 * tol)) if excess > 0 else 0.3 * tol
             most = _FEW if len(missed) else _MANY
             if excess > _WRONG and len(missed):
                 (self.x, share), self._hessian = self._began, None
@@ -173,11 +173,11 @@ class Exchange:
     def _missed(self, grid: _Set, points: _Set, share: float, tol: float, steps: int = 2) -> tuple[Array, float]:
         """Return peaks above one at frequencies outside the set, and the largest excess of their logarithms."""
         rate = self.at(share)
-        seen, mine = grid.at(rate, self.x, steps), points.at(rate, self.x)
+        grid_values, mine = grid.at(rate, self.x, steps), points.at(rate, self.x)
         omega = np.concatenate([grid.omega, points.omega])
         order = np.argsort(omega, kind="stable")
-        values = np.concatenate([seen.log[:, 0], mine.log[:, 0]])[order]
-        slopes = np.concatenate([seen.by_omega[:, 0], mine.by_omega[:, 0]])[order]
+        values = np.concatenate([grid_values.log[:, 0], mine.log[:, 0]])[order]
+        slopes = np.concatenate([grid_values.by_omega[:, 0], mine.by_omega[:, 0]])[order]
         vectors = np.concatenate([grid.vectors, points.vectors[:, :, : grid.vectors.shape[2]]], axis=1)[:, order]
         omega = omega[order]
         tops = np.array([i for i in _maxima(values) if values[i] > -0.02][:_TOPS], dtype=int)
@@ -196,8 +196,8 @@ class Exchange:
         missed = (value > tol) & (np.abs(best[:, None] - points.omega[None, :]).min(axis=1) > 0)
         return best[missed], float(value.max())
 
-    def _solve(self, points: _Set, share: float, wanted: float, most: int) -> float:
-        """Return the best share on a set of frequencies, to within ``wanted`` or after ``most`` steps; update ``x``."""
+    def _solve(self, points: _Set, share: float, target: float, most: int) -> float:
+        """Return the best share on a set of frequencies, to within ``target`` or after ``most`` steps; update ``x``."""
         now = points.at(self.at(share), self.x)
         if self._hessian is None:
             self._hessian = self._initial(now)
@@ -227,7 +227,7 @@ class Exchange:
             moved = np.append(self.x - before[0], share - before[1])
             change = (self._constraints(now)[1] - before[2]).T @ multipliers
             self._hessian = _updated(self._hessian, moved, change)
-            close = 0.1 * wanted * max(share, 1e-3)
+            close = 0.1 * target * max(share, 1e-3)
             self._settled = gained < close and self._price * excess < 5.0 * close
             if self._settled:
                 break
@@ -256,8 +256,8 @@ def _summit(one: Array, other: Array) -> Array:
     mean = np.where(width != 0.0, (other[1] - one[1]) / np.where(width != 0.0, width, 1.0), 0.0)
     d = one[2] + other[2] - 3.0 * mean
     root = np.sign(width) * np.sqrt(np.maximum(d * d - one[2] * other[2], 0.0))
-    below = other[2] - one[2] - 2.0 * root
-    part = (other[2] - root - d) / np.where(below != 0.0, below, np.inf)
+    curvature = other[2] - one[2] - 2.0 * root
+    part = (other[2] - root - d) / np.where(curvature != 0.0, curvature, np.inf)
     inside = np.isfinite(part) & (part > 0.0) & (part < 1.0)
     return other[0] - width * np.where(inside, part, 0.5)
 
@@ -288,22 +288,22 @@ def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
     gram[np.diag_indices(len(gram))] += 1e-10 * np.trace(gram) / len(gram)
     root = np.linalg.cholesky(gram)
     try:
-        found, _ = nnls(root.T, solve_triangular(root, right, lower=True), maxiter=20 * len(right) + 100)
+        weights, _ = nnls(root.T, solve_triangular(root, right, lower=True), maxiter=20 * len(right) + 100)
     except (RuntimeError, ValueError) as error:  # too many iterations, or numbers that are not finite
         raise np.linalg.LinAlgError(str(error)) from error
-    step = solve_triangular(L, aim - rows.T @ found, lower=True, trans=1)
+    step = solve_triangular(L, aim - rows.T @ weights, lower=True, trans=1)
     step[:-1] -= step[:-1].mean()  # a common factor of all scales changes nothing
     multipliers = np.zeros(len(values))
-    multipliers[active] = found
+    multipliers[active] = weights
     return step, multipliers
 
 
 def _updated(hessian: Array, step: Array, change: Array) -> Array:
     """Apply Powell's damped BFGS update."""
     image = hessian @ step
-    curved, seen = float(step @ image), float(step @ change)
+    curved, projected = float(step @ image), float(step @ change)
     if not curved > 0.0:
         return hessian
-    part = 1.0 if seen >= 0.2 * curved else 0.8 * curved / (curved - seen)
+    part = 1.0 if projected >= 0.2 * curved else 0.8 * curved / (curved - projected)
     change = part * change + (1.0 - part) * image
     return hessian - np.outer(image, image) / curved + np.outer(change, change) / float(step @ change)

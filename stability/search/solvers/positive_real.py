@@ -128,8 +128,8 @@ def _hamiltonian_values(system: StateSpace, R: Array) -> Array | None:
         A, B, C = inverse @ (sign * A - eye), np.sqrt(2.0) * (inverse @ B), np.sqrt(2.0) * CX
     if np.linalg.cond(R, 1) > _WELL:
         return None
-    left = np.linalg.solve(R, np.hstack([C, B.T]))
-    RC, RB = left[:, : len(A)], left[:, len(A) :]
+    solved = np.linalg.solve(R, np.hstack([C, B.T]))
+    RC, RB = solved[:, : len(A)], solved[:, len(A) :]
     values = np.linalg.eigvals(np.block([[A - B @ RC, -B @ RB], [C.T @ RC, C.T @ RB - A.T]]))
     return sign * (1.0 + values) / (1.0 - values) if system.is_discrete else values
 
@@ -139,13 +139,13 @@ def _pencil_values(system: StateSpace, R: Array) -> Array:
     n, m = B.shape
     zero, eye = np.zeros((n, n)), np.eye(n)
     if system.is_discrete:
-        left = np.block([[A, zero, B], [zero, eye, np.zeros((n, m))], [-C, -B.T, -R]])
+        matrix = np.block([[A, zero, B], [zero, eye, np.zeros((n, m))], [-C, -B.T, -R]])
         right = np.block([[eye, zero, np.zeros((n, m))], [zero, A.T, C.T], [np.zeros((m, 2 * n + m))]])
     else:
-        left = np.block([[A, zero, B], [zero, -A.T, -C.T], [C, B.T, R]])
-        right = np.zeros_like(left)
+        matrix = np.block([[A, zero, B], [zero, -A.T, -C.T], [C, B.T, R]])
+        right = np.zeros_like(matrix)
         right[: 2 * n, : 2 * n] = np.eye(2 * n)
-    return np.asarray(eigvals(left, right, check_finite=False))
+    return np.asarray(eigvals(matrix, right, check_finite=False))
 
 
 def _limit(system: StateSpace, null: NullDirections) -> float:
@@ -202,18 +202,18 @@ def positivity_margin(system: StateSpace, *, deadline: Deadline | None = None) -
         return out
 
     samples = response.samples()
-    found = values(samples)
-    omega, best = float(samples[found.argmin()]), float(found.min())
+    minima = values(samples)
+    omega, best = float(samples[minima.argmin()]), float(minima.min())
     for _ in range(_LEVELS):
         deadline.require(70.0 * (2 * system.states + len(R)) ** 3)  # the eigenvalues of the pencil
         level = 0.0 if limit else best - 1e-9 * max(abs(best), float(np.abs(R).max(initial=0.0)))
         points = np.unique(_crossings(system, R - level * np.eye(len(R))))
         tries = response.candidates(points)
-        found = values(tries)
-        i = int(np.argmin(found))
-        if found[i] >= best or (not limit and found[i] >= level):
+        minima = values(tries)
+        i = int(np.argmin(minima))
+        if minima[i] >= best or (not limit and minima[i] >= level):
             break
-        omega, best = float(tries[i]), float(found[i])
+        omega, best = float(tries[i]), float(minima[i])
         if limit:
             break
     return Positivity(best, omega * time, limit)

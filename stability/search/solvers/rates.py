@@ -56,8 +56,8 @@ def parse_rate(rate: Rate, system: Any) -> Rate:
             return value
         if not system.is_discrete and 0.0 <= value < 1e30:
             return value
-    wanted = "in (0, 1] per step" if system.is_discrete else ">= 0 per unit of time"
-    raise ConfigurationError(f'rate must be "any", "best" or a number {wanted}, got {rate!r}')
+    expected = "in (0, 1] per step" if system.is_discrete else ">= 0 per unit of time"
+    raise ConfigurationError(f'rate must be "any", "best" or a number {expected}, got {rate!r}')
 
 
 def start_rate(system: Any) -> float:
@@ -73,16 +73,16 @@ def slow_rate(system: LureSystem) -> float:
     return float(2.0 ** np.floor(np.log2(min(max(size, 1e-200), 1e200)) - 24.0))
 
 
-def reaches_rate(rate: float, wanted: Rate, discrete: bool) -> bool:
+def reaches_rate(rate: float, target: Rate, discrete: bool) -> bool:
     """Return True if a rate reaches the requested one, or none was requested.
 
     Example:
         >>> reaches_rate(0.8, 0.9, True), reaches_rate(0.8, 0.9, False), reaches_rate(0.8, "best", False)
         (True, False, True)
     """
-    if isinstance(wanted, str):
+    if isinstance(target, str):
         return True
-    return rate <= wanted if discrete else rate >= wanted
+    return rate <= target if discrete else rate >= target
 
 
 def shift_factor(system: Any, rate: float) -> float:
@@ -167,5 +167,5 @@ def minimize_on_grid(function: Callable[[float], float], grid: Array, **options:
     values = [function(float(x)) for x in grid]
     i = int(np.argmin(values))
     bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
-    found: Any = minimize_scalar(function, bounds=bounds, method="bounded", options=options)
-    return min((float(found.x), float(grid[i])), key=function)
+    minimum: Any = minimize_scalar(function, bounds=bounds, method="bounded", options=options)
+    return min((float(minimum.x), float(grid[i])), key=function)

@@ -236,9 +236,9 @@ def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Arr
         Y = cp.Variable((free.shape[1], free.shape[1]), symmetric=True) if free.shape[1] else None
         P = cp.Constant(fixed) if Y is None else fixed + free @ Y @ free.T
     b, c = system.B @ null.keep, null.keep.T @ system.C
-    seen = StateSpace(system.A, b, c, np.zeros((0, 0)), system.is_discrete)
+    loop = StateSpace(system.A, b, c, np.zeros((0, 0)), system.is_discrete)
     supply = (np.zeros((n, n)), -c.T, -(null.keep.T @ R @ null.keep))
-    main = _negative(seen, P, 1.0 if system.is_discrete else 0.0, supply, wide)
+    main = _negative(loop, P, 1.0 if system.is_discrete else 0.0, supply, wide)
     constraints = [main, P >> wide * np.eye(n), wide <= 1]
     return _solved_values(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, P)
 
@@ -284,12 +284,12 @@ def pose_strictly(
 
     if not _usable(system, *supply):
         return SolverAnswer(_TOO_LARGE)
-    begun, n = monotonic(), len(system.A)
+    started, n = monotonic(), len(system.A)
     P, wide = cp.Variable((n, n), symmetric=True), cp.Variable()
     main = _negative(system, P, 1.0 if system.is_discrete else 0.0, supply, wide)
     problem = cp.Problem(cp.Maximize(wide), [main, P >> wide * np.eye(n), wide >= strictness, wide <= 1])
     status = _solve(problem, solver, deadline, 1e-6, steps)
-    status, seconds = problem.status or status, monotonic() - begun
+    status, seconds = problem.status or status, monotonic() - started
     taken = getattr(problem.solver_stats, "num_iters", None) or 0
     stopped = deadline.over or (solver == "SCS" and taken >= steps)
     if P.value is None or wide.value is None or not np.isfinite(P.value).all():

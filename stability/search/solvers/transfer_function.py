@@ -153,11 +153,11 @@ class Response:
         """Return ``estimate`` at many frequencies: for small systems all at once, else one after the other."""
         if self.small:
             return self.gains(omegas, deadline)
-        found = []
+        estimates = []
         for omega in omegas:
             (deadline or Deadline()).require()
-            found.append(self.estimate(float(omega)))
-        return np.array(found)
+            estimates.append(self.estimate(float(omega)))
+        return np.array(estimates)
 
     def candidates(self, points: Array) -> Array:
         """Return ordered frequencies, their midpoints, and the ends."""
@@ -209,6 +209,6 @@ def scaled_response(system: StateSpace, deadline: Deadline) -> tuple[Response, f
         time = power_of_two(float(np.max(np.abs(system.A), initial=0.0)))
         system = system.rescaled(np.ones(system.states), time)
     if not all(np.isfinite(x).all() for x in (system.A, system.B, system.C)):
-        raise UnsupportedError("the matrices span more orders of magnitude than floating point has")
+        raise UnsupportedError("the entries of the matrices span too many orders of magnitude: rescale states or time")
     deadline.require(50.0 * system.states**3)  # the complex Schur form
     return Response(system), time

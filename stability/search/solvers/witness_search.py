@@ -173,15 +173,15 @@ class WitnessSearch:
     def _draw_together(self, rate: float) -> None:
         """Move multipliers as close to each other as the rate allows, on the ray from one to the witness's."""
         logarithms = 0.5 * np.log(np.maximum(self.witness["L"][~self.fixed], 1e-300))
-        self.x = far = logarithms - logarithms.mean()
+        self.x = offsets = logarithms - logarithms.mean()
         if self.spread() < _FAR:
             return
 
         def proved(share: float) -> bool:
-            self.x = share * far
+            self.x = share * offsets
             return self.attempt(rate, 1e-5)
 
-        self.x = bisect(proved, 1.0, 0.0, 2.0**-5) * far
+        self.x = bisect(proved, 1.0, 0.0, 2.0**-5) * offsets
 
     def peak(self, rate: float, rtol: float = 1e-6) -> Peak | None:
         """Find the peak gain at a rate and the present multipliers; ``None`` if the search fails."""

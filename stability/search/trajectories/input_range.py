@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
+from stability.kernel.checks import refuse_rounded
 
 Array = np.ndarray
 WIDTHS = (1.0, 5.0, 50.0)  # half widths of the boxes that are tried after the data's range
@@ -41,8 +42,8 @@ class InputRange:
         return np.clip(u, self.low, self.high)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], width: int) -> Array:
-        """Draw inputs ``(*shape, width)``: of sizes from a tenth to ten, or inside and in corners of the box by turns;
-        the first is zero, or the nearest to it.
+        """Draw inputs ``(*shape, width)``: alternately inside the box and at its corners, or without a box of sizes
+        from 0.1 to 10. The first input is the one nearest to zero.
         """
         if not self.bounded:
             sizes = np.logspace(-1, 1, shape[0]).reshape(-1, *[1] * len(shape))
@@ -62,7 +63,7 @@ def input_range(value: Any, width: int, name: str = "input_range") -> InputRange
     """Return the checked range of the data's inputs.
 
     Args:
-        value: ``None`` where it is not known, or ``(low, high)``: numbers or ``(width,)`` arrays.
+        value: ``(low, high)``, numbers or ``(width,)`` arrays; ``None`` if the range is unknown.
         width: number of inputs.
         name: name in error messages.
 
@@ -89,24 +90,24 @@ def input_range(value: Any, width: int, name: str = "input_range") -> InputRange
         if end.shape not in ((), (width,)):
             hint = f"one entry for each of the {width} inputs"
             raise DimensionError(f"a bound of {name}", f"() or ({width},)", end.shape, hint)
+    for end, stored in zip(value, (low, high)):
+        refuse_rounded(name, np.atleast_1d(end), np.atleast_1d(stored))
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ConfigurationError(f"{name} must have finite bounds, low <= high")
     if not (np.abs(low) <= LARGEST).all() or not (np.abs(high) <= LARGEST).all():
-        raise ConfigurationError(
-            f"{name} must have bounds of at most {LARGEST:g} in size: sums of larger ones overflow"
-        )
+        raise ConfigurationError(f"{name} must have bounds from -{LARGEST:g} to {LARGEST:g}: sums of others overflow")
     return InputRange(np.broadcast_to(low, (width,)).copy(), np.broadcast_to(high, (width,)).copy())
 
 
 def input_boxes(low: Array | None, high: Array | None, region: InputRange, size: int) -> list[InputRange]:
     """Return boxes of inputs in the order of a search.
 
-    The data's range comes first; then the subject's own box, or, where every input is allowed, [0, 1], [-1, 1] and
-    wider ones.
+    The data's range comes first, then the box of the system. If every input is allowed, [0, 1], [-1, 1] and wider boxes
+    follow instead.
 
     Args:
-        low: ``(p,)`` the subject's own box, or ``None``.
-        high: its other end.
+        low: ``(p,)`` lower corner of the box of the system, or ``None``.
+        high: ``(p,)`` its upper corner, or ``None``.
         region: the range of the data.
         size: number of inputs.
 
@@ -117,13 +118,13 @@ def input_boxes(low: Array | None, high: Array | None, region: InputRange, size:
         >>> [(box.low.tolist(), box.high.tolist()) for box in input_boxes(None, None, ANYWHERE, 1)][:2]
         [([0.0], [1.0]), ([-1.0], [1.0])]
     """
-    own = ANYWHERE if low is None or high is None else InputRange(low, high)
-    inner = InputRange(np.maximum(own.low, region.low), np.minimum(own.high, region.high))
+    stated = ANYWHERE if low is None or high is None else InputRange(low, high)
+    inner = InputRange(np.maximum(stated.low, region.low), np.minimum(stated.high, region.high))
     boxes = [inner] if region.bounded and (inner.low <= inner.high).all() else []
-    if own.bounded:
-        boxes.append(own)
+    if stated.bounded:
+        boxes.append(stated)
     else:
         wider = (InputRange(np.full(size, -width), np.full(size, width)) for width in WIDTHS)
         boxes += [InputRange(np.zeros(size), np.ones(size)), *wider]
-    ends = [(box.low, box.high) for box in boxes]
-    return [box for k, box in enumerate(boxes) if not any(np.array_equal(ends[k], other) for other in ends[:k])]
+    corners = [(box.low, box.high) for box in boxes]
+    return [box for k, box in enumerate(boxes) if not any(np.array_equal(corners[k], other) for other in corners[:k])]

@@ -114,7 +114,7 @@ def test_a_regression_task_has_scores_and_no_certified_accuracy(tmp_path: Path) 
     task = make_task("adding", steps=8, train=20, test=10)
     model = SequenceModel(ElmanRNN(2, 4), 1)
     steps = analyse(tmp_path, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")["steps"]
-    assert "has values, which have no radius to change at" in steps["robustness"]["reason"]
+    assert "has real targets" in steps["robustness"]["reason"]
     for name, file, grid in (("noise", "noise_scores.csv", 6), ("attacks", "attack_scores.csv", 5)):
         assert steps[name]["files"] == [file]
         table = pd.read_csv(tmp_path / file)

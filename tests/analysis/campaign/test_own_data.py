@@ -98,7 +98,7 @@ class TestArrays:
         assert identity(("data", moved)) == identity(("data", dict(task.options)))
         assert torch.equal(make_task("data", **moved).train[0], task.train[0])
         np.savez(tmp_path / "b.npz", x=2 * x, y=y)
-        with pytest.raises(StabilityError, match="is not the data"):
+        with pytest.raises(StabilityError, match="has changed since the run began"):
             make_task("data", **moved)
 
 

@@ -38,7 +38,7 @@ def test_nothing_inside_the_radius_changes_the_answer_of_the_packed_network(cell
     assert np.median(found.ratio) > 0.1  # and no empty promise
     checked = verify_folder(tmp_path / "p")
     assert checked.valid, checked.reason
-    assert all("whose number counts as given" in s.statement for s in checked.samples)
+    assert all("length of each sequence taken as given" in s.statement for s in checked.samples)
     assert [s.radius for s in checked.samples] == found.radius.tolist()
     # gradients of the packed network itself, whose tokens (and so its lengths) are held, kept to the ball
     given = tokens()

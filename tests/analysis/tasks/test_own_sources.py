@@ -88,7 +88,7 @@ def test_the_digest_of_a_source_is_that_of_its_numbers(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "says"), [
-    ("givers:three", "tuple: data are"), ("givers:strange", "'weights', which is not read"),
+    ("givers:three", "got a tuple"), ("givers:strange", "'weights', which is not read"),
     ("givers:objects", "must hold numbers"), ("givers:failing", "KeyError"), ("givers:missing", "missing"),
     ("empty", "lacks x and y"), ("mixed", "train.npz and test.npz"), ("torn", "truncated|no whole"),
     ("nowhere.npz", "cannot read"),

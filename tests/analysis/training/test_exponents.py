@@ -154,4 +154,4 @@ def test_a_training_whose_exponent_is_lost_says_so():
     nn.init.constant_(model.layer.weight_ih, -10.0)
     result = an.train(model, task, epochs=1, lyapunov_target=0.0)
     assert result.stopped == "diverged"
-    assert "a direction is lost" in result.detail
+    assert "the Jacobian is singular" in result.detail

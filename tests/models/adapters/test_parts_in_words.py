@@ -63,15 +63,15 @@ def test_every_sentence_names_the_part(name, tmp_path):
     assert part_of(certificate.subject) == "cell of Residual"
     assert certificate.meta["part"] == "cell of Residual"
     for claim in (certificate.claim, *certificate.claims):
-        assert "the part `cell` of Residual" in claim.statement.replace("The part", "the part"), claim.name
-        assert "this network" not in claim.statement.lower()
+        assert "part `cell` of Residual" in claim.statement.replace("Part", "part"), claim.name
+        assert not claim.statement.startswith("Network")
     if verdict is not None:
         assert str(certificate.verdict) == verdict
     path = certificate.save(tmp_path / "c.json")
     if str(certificate.verdict) != "inconclusive":
         assert verify(path).valid
-    assert "part `cell` of Residual" in Certificate.load(path).claim.statement
+    assert "Part `cell` of Residual" in Certificate.load(path).claim.statement
     alone = certify(cell, rate="any", refute=verdict == "refuted")
     assert part_of(alone.subject) == ""
     assert "part" not in alone.meta
-    assert "the part `" not in alone.claim.statement.lower()
+    assert "part `" not in alone.claim.statement.lower()

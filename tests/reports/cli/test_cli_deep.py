@@ -35,7 +35,7 @@ def test_a_deep_network_is_trained_certified_and_compared(tmp_path: Path, capsys
     own = [certify(block.layer).rate for block in model.blocks]
     assert [part["rate"] for part in said["parts"].values()] == pytest.approx(own)
     assert said["rate"] == pytest.approx(max(own), rel=1e-6)
-    assert "side-by-side` of DeepNetwork" in said["statement"]
+    assert "all layers of DeepNetwork, each with its own input" in said["statement"]
     other = save(SequenceModel(RotRNN(7, 4, heads=2), 10), tmp_path / "one.safetensors")
     code, rows = answer(capsys, "compare", str(run), str(other), "--samples", "3", "--factor", "2")
     assert code == 0

@@ -92,7 +92,7 @@ def test_interrupted_training_says_how_to_go_on(
     assert cli.run(["train", "--model", "elman", "--epochs", "4", "--out", str(out), *TINY]) == 130
     line = capsys.readouterr().err
     assert line == (
-        f"stability: interrupted: 1 finished epochs are kept in {out}; go on with: stability train --resume {out}\n"
+        f"stability: interrupted: 1 finished epochs are kept in {out}; continue with: stability train --resume {out}\n"
     )
     monkeypatch.undo()
     assert cli.run(["train", "--resume", str(out), "--quiet"]) == 0

@@ -65,7 +65,7 @@ def test_a_regression_is_measured_by_its_error(here: Path, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert "held-out mean squared error " in text
     page = (here / "r" / "report.html").read_text(encoding="utf-8")
-    assert "needs classes; task adding has values" in page
+    assert "needs classes, and task adding has real targets" in page
     body = page[page.index("<main>") : page.index('<section id="method"')]
     assert "mean squared error" in body
     assert "ccuracy" not in body
@@ -121,7 +121,7 @@ def test_interrupted_it_says_what_was_kept(
     monkeypatch.setattr("sys.argv", ["stability", *command])
     assert cli.run(command) == 130
     line = capsys.readouterr().err
-    assert "kept in r (stable); go on with: stability report stable.npz" in line
+    assert "kept in r (stable); continue with: stability report stable.npz" in line
     assert not (here / "r" / "report.html").exists()
     monkeypatch.undo()
     monkeypatch.chdir(here)
@@ -143,7 +143,7 @@ def test_a_device_that_is_not_there_stops_before_anything(
 ) -> None:
     before = sorted(p.name for p in here.iterdir())
     assert cli.run([*command, "--device", device]) == 2
-    assert f"no device '{device}'" in capsys.readouterr().err
+    assert f"device '{device}'" in capsys.readouterr().err
     assert sorted(p.name for p in here.iterdir()) == before
 
 

@@ -23,7 +23,7 @@ from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
 from stability.reports.page.next_step import next_step
 from stability.reports.stored.collect import collect
-from stability.reports.stored.reasons import TRAINING, data_words, known_of
+from stability.reports.stored.reasons import TRAINING, context_of, data_words
 
 from ..conftest import seal
 from ..own_nets import MODULE, SMALL, arrays
@@ -209,7 +209,7 @@ def test_advice_on_the_page_keeps_the_settings_of_the_training(small_dir: Path) 
         document["model"]["layer"], document["training"]["epochs"] = layer, epochs
         path.write_text(json.dumps(document))
         seal(path.parent)
-        known, done = known_of(collect(small_dir).models[0]), Run(Path(), document)
+        known, done = context_of(collect(small_dir).models[0]), Run(Path(), document)
         words = [tuple(pair) for pair in options_in(shlex.split(f"{known.data} {known.training}"))]
         assert words == [*done.data_options(), *done.training_options()]
 

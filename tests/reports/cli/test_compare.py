@@ -30,9 +30,12 @@ def models(tmp_path: Path) -> list[str]:
     [
         (
             ["--factor", "1000000000"],
-            "sequences made 1000000000 times as long .* the limit is 2\\^27: take a factor of",
+            "1000000000 times as long sequences .* the limit is 2\\^27: use a factor of",
         ),
-        (["--samples", "1000000000"], "1000000000 sequences of 100 steps .* the limit is 2\\^27: take fewer --samples"),
+        (
+            ["--samples", "1000000000"],
+            "1000000000 sequences of 100 steps .* the limit is 2\\^27: use smaller --samples",
+        ),
         (["--factor", "9" * 18, "--extension", "zero", "--samples", "2"], "the limit is 2\\^27"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_report_that_lacks_a_model(here: Path, monkeypatch, capsys, how: list[
         patch.setattr(each, "analyse", fails)
         assert cli.run(command) == 2
     out, err = line(capsys)
-    assert "lacks results of 1 of its models: bad: no such luck" in err
+    assert "is incomplete: bad: no such luck" in err
     if how == ["--json"]:
         assert json.loads(out)["failed"] == {"bad": "no such luck"}
     assert ("good: PROVEN STABLE" in out.upper().replace("GOOD", "good")) is (how == [])
@@ -69,7 +69,7 @@ def test_a_redrawn_report_with_a_changed_certificate(here: Path, capsys) -> None
     path.write_text(whole.replace('"rate": 1.', '"rate": 9.', 1))
     assert path.read_text() != whole
     assert cli.run(["report", "--redraw", "r", "-q"]) == 2
-    assert "lacks results of 1 of its models: good: " in line(capsys)[1]
+    assert "is incomplete: good: " in line(capsys)[1]
     path.write_text(whole)
     assert cli.run(["report", "--redraw", "r", "-q"]) == 0
 

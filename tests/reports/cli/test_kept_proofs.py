@@ -88,7 +88,7 @@ def test_fewer_samples_keep_the_proofs_of_more(here: Path, capsys) -> None:
     assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--proofs", "p", "--samples", "2"]) == 0
     out = capsys.readouterr().out
     assert "4 proofs in p" in out
-    assert "2 of them are of earlier runs" in out
+    assert "2 of them come from earlier runs" in out
     assert held() == before
     assert verify_folder("p").valid
 
@@ -106,7 +106,7 @@ def test_the_larger_radius_stays_whoever_comes_last(here: Path, monkeypatch, cap
     large, before = radii(), held()
     monkeypatch.setitem(ENGINES, "l2", engine("l2", 0.5))
     assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--proofs", "p"]) == 0
-    assert "4 of these stay, since this run proves less" in capsys.readouterr().out
+    assert "4 earlier proofs stay" in capsys.readouterr().out
     assert held() == before
     answer(capsys, "--proofs", "p", "--overwrite")
     small = radii()
@@ -174,8 +174,8 @@ def test_an_older_proof_that_does_not_hold_is_replaced(here: Path, monkeypatch, 
     assert not verify_folder("p").valid
     monkeypatch.setitem(ENGINES, "l2", engine("l2", 0.5))  # the others hold, and say more
     out = told(capsys)
-    assert "1 replace older files that prove nothing" in out
-    assert "3 of these stay" in out
+    assert "1 replace older files that are damaged" in out
+    assert "3 earlier proofs stay" in out
     assert verify_folder("p").valid
     after = radii()
     assert after[0] == pytest.approx(before.pop(0) * 0.5 / 0.9)

@@ -55,8 +55,8 @@ def test_proofs_of_a_packing_network_verify_and_say_that_lengths_count_as_given(
 def test_what_was_not_examined_is_told_in_the_table(capsys) -> None:
     assert cli.run(["radius", "packing_nets:by_length", "--data", "tokens.npz", "--time-limit", "0.2"]) == 0
     said = capsys.readouterr().out
-    assert "1 to 7 steps: their number counts as given, only values change" in said
-    assert "not examined: the model answers to them otherwise than over its packed steps" in said
+    assert "packed sequences of 1 to 7 steps: only values are perturbed" in said
+    assert "inputs not examined: the model reads more than their packed steps" in said
     assert "not examined" in said.split("input ")[1]
 
 

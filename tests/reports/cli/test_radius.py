@@ -116,7 +116,7 @@ def test_a_budget_for_each_step_is_asked_proved_and_checked(tmp_path: Path, monk
     checked = json.loads(capsys.readouterr().out)["samples"]
     assert {(one["budget"], one["masked"]) for one in checked} == {("step", None)}
     assert len(checked) == 3
-    assert all("at every step changes its class" in s["statement"] for s in checked)
+    assert all("at every step t, the class of x + d is" in s["statement"] for s in checked)
     words = ["radius", "net.safetensors", "--data", "data.npz", "--budget", "step"]
     assert cli.run(words) == 0
     assert "l2 radii of every step" in capsys.readouterr().out
@@ -147,10 +147,10 @@ def test_a_mask_is_asked_proved_and_checked(kind: str, tmp_path: Path, monkeypat
     assert cli.run(["verify", "p", "--json"]) == 0
     checked = json.loads(capsys.readouterr().out)["samples"]
     assert [one["masked"] for one in checked] == [3, 3]
-    assert all("of the entries that its mask names" in one["statement"] for one in checked)
+    assert all("zero outside the mask of the proof" in one["statement"] for one in checked)
     words = ["radius", "net.safetensors", "--data", "data.npz", "--mask", "m.npy" if "npy" in kind else "m.npz"]
     assert cli.run(words) == 0
-    assert "changes of 3 entries of an input alone" in capsys.readouterr().out
+    assert "only the 3 entries of the mask may change" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_a_broken_proof_is_exit_one(here: Path, capsys) -> None:
     [
         (["--norm", "l1"], "norm"),
         (["--budget", "month"], "--budget"),
-        (["--norm", "linf", "--budget", "step"], "both budgets are one in l_inf"),
-        (["--bounds", "0", "0.5"], "leave --bounds 0 0.5"),
+        (["--norm", "linf", "--budget", "step"], "both budgets are the same in l_inf"),
+        (["--bounds", "0", "0.5"], "exceed --bounds 0 0.5"),
         (["--epsilon", "-1"], "--epsilon must be a number > 0 and < 1e+12, got -1"),
         (["--time-limit", "0"], "--time-limit must be a number of seconds > 0, got 0"),
         (["--task", "digits"], "--task both"),

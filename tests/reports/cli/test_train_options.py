@@ -95,7 +95,7 @@ def test_train_has_few_options() -> None:
 def test_a_run_goes_on_as_it_began(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option in (["--hidden", "3"], ["--seeds", "2"], ["--set", "a=1"]):
         assert cli.run(["train", "--resume", str(run), *option]) == 2
-        assert f"leave {option[0]} away" in capsys.readouterr().err
+        assert f"leave out {option[0]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", list(PAPERS))

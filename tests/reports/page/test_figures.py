@@ -102,11 +102,11 @@ def test_tables_hold_the_stored_numbers(report: Report) -> None:
         (("certified",), "is proven stable: differences between two runs under one input die out."),
         (("refuted",), "is proven not stable: there is a counterexample."),
         (("inconclusive",), "is undecided: neither bound nor counterexample."),
-        (("inconclusive", "inconclusive"), "No network is proven stable; none is refuted."),
-        (("refuted", "inconclusive"), "No network is proven stable; for 1 of 2 a counterexample is proved."),
+        (("inconclusive", "inconclusive"), "No network is proven stable; none is proven not stable."),
+        (("refuted", "inconclusive"), "No network is proven stable; 1 of 2 are proven not stable."),
         (("certified", "certified"), "Differences die out in all 2 networks, which are proven stable."),
-        (("certified", "refuted"), ", which is proven stable; for one other a counterexample is proved."),
-        (("certified",) * 2 + ("refuted",) * 2, "in the 2 proven networks; for 2 others a counterexample is proved."),
+        (("certified", "refuted"), ", which is proven stable; 1 is proven not stable."),
+        (("certified",) * 2 + ("refuted",) * 2, "in the 2 proven networks; 2 are proven not stable."),
     ],
 )
 def test_titles_state_the_finding(report: Report, states: Sequence[str], words: str) -> None:

@@ -75,7 +75,7 @@ def test_an_object_of_the_library() -> None:
     wanted, found = reservoir_system(W, WIN, BIAS, leak=0.3), as_subject(Reservoir())
     for u, x in zip(U, RNG.normal(size=(30, 4))):
         assert found.advance(x, u) == pytest.approx(wanted.advance(x, u))
-    with pytest.raises(DisagreementError, match=r"differ by 0\.01"):
+    with pytest.raises(DisagreementError, match=r"difference is 0\.01"):
         as_subject(Reservoir(wrong=0.01))
     with pytest.raises(UnsupportedError, match="ES2N"):
         as_subject(ES2N())

@@ -75,7 +75,7 @@ def save(path, *members, compress=zipfile.ZIP_STORED, version=None):
 def test_a_member_twice_is_refused(tmp_path):
     path = tmp_path / "twice.npz"
     save(path, ("A.npy", -np.eye(2)), ("W.npy", np.eye(2)), ("A.npy", np.eye(2)))
-    with pytest.raises(FileFormatError, match=r"holds 'A\.npy', twice"):
+    with pytest.raises(FileFormatError, match=r"two members with the name 'A\.npy'"):
         read_npz(path)
     with pytest.raises(FileFormatError, match="twice"):
         load_subject(path)
@@ -86,7 +86,7 @@ def test_a_member_that_is_no_array_is_refused(tmp_path):
     save(path, ("A.npy", -np.eye(2)))
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("notes\x07.txt", "hello")
-    with pytest.raises(FileFormatError, match=r"holds 'notes\\x07\.txt', which is no array"):
+    with pytest.raises(FileFormatError, match=r"holds 'notes\\x07\.txt', which is not a"):
         read_npz(path)
 
 
@@ -98,16 +98,16 @@ def header(shape, dtype="<f8", version=(1, 0), wide=119):
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (header((10**9, 10**9)) + bytes(8), "claims the shape"),
+        (header((10**9, 10**9)) + bytes(8), "truncated"),
         (header((2,)) + bytes(8), "truncated"),
-        (header((16,)) + bytes(8), "claims the shape|truncated"),
-        (header((18,)) + bytes(8), "claims the shape"),
+        (header((16,)) + bytes(8), "truncated"),
+        (header((18,)) + bytes(8), "truncated"),
         (header((1,)) + bytes(9), r"more bytes than its shape \(1,\) needs"),
-        (header((-1,)) + bytes(8), "claims the shape|not a whole"),
+        (header((-1,)) + bytes(8), "negative size|no whole"),
         (header((1,), "|O") + bytes(8), "pickled objects"),
         (header((1,), version=(3, 0)) + bytes(8), r"version \(3, 0\)"),
-        (b"\x93NUMPY", "not a whole"),
-        (b"nothing like it", "not a whole"),
+        (b"\x93NUMPY", "no whole"),
+        (b"nothing like it", "no whole"),
     ],
 )
 def test_hostile_headers(raw, text, tmp_path):
@@ -133,14 +133,14 @@ def test_the_room_of_an_archive_is_that_of_all_its_arrays(tmp_path, monkeypatch)
         if good:
             assert [a.size for a in read_npz(tmp_path / "m.npz").values()] == list(sizes)
         else:
-            with pytest.raises(FileFormatError, match=r"claims \d+ numbers; an archive may hold 64 in all"):
+            with pytest.raises(FileFormatError, match=r"\d+ numbers; the arrays of an archive may hold 64"):
                 read_npz(tmp_path / "m.npz")
 
 
 def test_a_bomb_is_refused_before_it_unfolds(tmp_path, monkeypatch):
     monkeypatch.setattr(rooms, "NUMBERS", 2**17 - 1)
     save(tmp_path / "m.npz", ("A.npy", np.zeros(2**17)), compress=zipfile.ZIP_DEFLATED)
-    with pytest.raises(FileFormatError, match="claims 131072 numbers"):
+    with pytest.raises(FileFormatError, match="has 131072 numbers"):
         read_npz(tmp_path / "m.npz")
     save(tmp_path / "m.npz", ("A.npy", np.zeros(2**16)), compress=zipfile.ZIP_DEFLATED)
     assert read_npz(tmp_path / "m.npz")["A"].size == 2**16

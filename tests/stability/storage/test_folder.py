@@ -81,7 +81,7 @@ def test_what_is_no_file_cannot_be_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     os.mkfifo(tmp_path / "b")
     for name in ("a", "b"):
-        with pytest.raises(ConfigurationError, match="no plain file"):
+        with pytest.raises(ConfigurationError, match="not a regular file"):
             write(tmp_path, [name], overwrite=True)
 
 

@@ -86,7 +86,7 @@ def test_a_forked_child_does_not_give_back_what_its_parent_holds(tmp_path: Path)
 def test_places_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below", "a\0b", "n" * 300):
-        with pytest.raises(FileFormatError, match="cannot make the folder"), claim_folder(tmp_path / place, "x"):
+        with pytest.raises(FileFormatError, match="cannot create the folder"), claim_folder(tmp_path / place, "x"):
             pass
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / LOCK_FILE).symlink_to(tmp_path / "file")

@@ -44,7 +44,11 @@ def test_every_specimen_has_its_sentence():
 
 
 def test_an_open_claim_names_its_subject_and_inputs():
-    whom = "this GRU cell (its stored weights and biases, exact arithmetic) under every input with entries in [-1, 1]"
-    assert undecided(small_cell("gru")) == f"Whether trajectories of {whom} approach each other exponentially is open."
-    with pytest.raises(ValueError, match="without a proof"):
-        worded(flow(), Claim("contraction", "", Verdict.INCONCLUSIVE))
+    sentence = (
+        "GRU cell (stored weights and biases, exact arithmetic). Contraction for every input sequence with entries in "
+        "[-1, 1] is neither proved nor refuted. Other inputs are not covered."
+    )
+    assert undecided(small_cell("gru")) == sentence
+    assert worded(small_cell("gru"), Claim("contraction", "", Verdict.INCONCLUSIVE)).statement == sentence
+    with pytest.raises(KeyError):
+        worded(flow(), Claim("equilibrium", "", Verdict.INCONCLUSIVE))

@@ -214,7 +214,7 @@ def test_other_networks_are_none_of_its():
     stepped = DrivenSystem(flow, "identity", np.zeros((0, 2)), F=own.F)
     looped = LureSystem(own.system.A, own.system.B, own.system.C, 0.1 * np.eye(2, k=1), slope=(1.0, 1.0), dt=1.0)
     reading = DrivenSystem(looped, "identity", own.E, own.b, own.F)
-    for cell, words in ((bent, "without activations"), (stepped, "stored"), (reading, "reads another")):
+    for cell, words in ((bent, "without activations"), (stepped, "stored"), (reading, "D = 0")):
         other = Classifier(cell, net.weight, net.bias)
         assert words in str(why_not_applicable(other))
         data = {"x": x, "label": int(other.logits(x).argmax()), "norm": "l2", "radius": 1e-9}

@@ -153,5 +153,8 @@ def test_numbers_that_float64_does_not_hold_are_refused():
     assert LureSystem.linear(np.array([[-most]])).A[0, 0] == -float(most)
     assert LureSystem.linear(np.array([[-np.longdouble(0.5)]])).A[0, 0] == -0.5
     for entry in (np.array([[-most - 1]]), np.array([[2**64 - 1]], dtype=np.uint64), np.array([[-third]])):
-        with pytest.raises(ConfigurationError, match="float64 does not hold"):
+        with pytest.raises(ConfigurationError, match="float64 cannot represent"):
             LureSystem.linear(entry)
+    for options in ({"slope": (0.0, third)}, {"slope": (0.0, [10**400])}, {"dt": third}, {"dt": 10**400}):
+        with pytest.raises(ConfigurationError):
+            LureSystem(-np.eye(1), np.eye(1), np.eye(1), **options)

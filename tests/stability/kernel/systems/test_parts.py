@@ -35,7 +35,7 @@ def test_a_part_is_the_same_subject_with_a_place(kind):
     assert subject.part == ""
     assert part_phrase(subject) == ""
     assert part.part == "encoder.0 of Residual"
-    assert part_phrase(part) == "the part `encoder.0` of Residual"
+    assert part_phrase(part) == "part `encoder.0` of Residual"
     plain, named = encode(subject), encode(part)
     assert "part" not in plain
     again = decode(named)

@@ -27,7 +27,7 @@ def directions(layer, inputs):
     return np.vstack([*rows, np.eye(inputs.size)])
 
 
-@pytest.mark.parametrize("seed,scale", [(0, 1.0), (1, 0.1), (2, 8.0)])
+@pytest.mark.parametrize(("seed", "scale"), [(0, 1.0), (1, 0.1), (2, 8.0)])
 def test_no_run_leaves_a_bound(seed, scale):
     for rng, name, inputs, layer in cases(seed, scale):
         for _ in range(3):
@@ -54,7 +54,7 @@ def test_no_run_leaves_a_bound(seed, scale):
             ).all(), name
 
 
-@pytest.mark.parametrize("seed,scale", [(3, 1.0), (4, 0.1)])
+@pytest.mark.parametrize(("seed", "scale"), [(3, 1.0), (4, 0.1)])
 def test_no_pair_of_runs_leaves_the_gain(seed, scale):
     for rng, name, inputs, layer in cases(seed, scale):
         kind = next(
@@ -129,9 +129,9 @@ def test_refutations_are_proved_again():
     keeps = certify(
         GatedLinearLayer(SigmoidGate(Affine(np.zeros((2, 3)), ball, [0.0, 25.0])), ConvexInjection(values), "minGRU")
     )
-    assert (
-        keeps.verdict is Verdict.REFUTED and keeps.claim.proof.data["units"].tolist() == [1.0] and verify(keeps).valid
-    )
+    assert keeps.verdict is Verdict.REFUTED
+    assert keeps.claim.proof.data["units"].tolist() == [1.0]
+    assert verify(keeps).valid
     from stability.systems import StepInjection
 
     grows = certify(
@@ -141,5 +141,7 @@ def test_refutations_are_proved_again():
             "Mamba-3",
         )
     )
-    assert grows.verdict is Verdict.REFUTED and grows.claim.name == "state_bound" and verify(grows).valid
+    assert grows.verdict is Verdict.REFUTED
+    assert grows.claim.name == "state_bound"
+    assert verify(grows).valid
     assert LENGTH > 1

@@ -60,7 +60,7 @@ def test_one_orbit_of_a_stack_is_enough():
     claim = propose(stack, "stack_orbits", {"first": orbit, "input": np.zeros((1, 1))})
     check = verify_claim(stack, claim)
     assert check.valid, check.reason
-    assert "two trajectories that run it a step apart" in claim.statement
+    assert "Two trajectories on it, 1 step apart" in claim.statement
     still = propose(stack, "stack_orbits", {"first": orbit * 0, "input": np.zeros((1, 1))})
     assert not verify_claim(stack, still).valid
 

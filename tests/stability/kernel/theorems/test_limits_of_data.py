@@ -183,7 +183,7 @@ def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
         claim = propose(stack := LayerStack([specimen.subject]), "merged_stack", data)
         assert claim.verdict is specimen.claim.verdict
         assert verify_claim(stack, claim).valid
-        assert ", as one network: " in claim.statement
+        assert "The stack as one network is not: " in claim.statement
         assert not verify_claim(stack, remade(stack, claim, data={"kind": "two_equilibria"})).valid
         seen.add(specimen.kind)
     assert {"unstable_equilibrium", "periodic_orbits", "unstable_orbit"} <= seen

@@ -164,7 +164,7 @@ def test_the_gain_of_a_stack_takes_no_gain_over_a_finite_horizon():
         part = {"kind": "gain_lmi", "data": dict(gain.claim.proof.data), "rate": gain.claim.value}
         bent = remade(specimen.subject, specimen.claim, data={"layers": [part, second], "gain": 50.0}, value=50.0)
         assert verify_claim(specimen.subject, bent).valid is valid, (measure, horizon)
-    assert "outputs of the last level" in specimen.claim.statement
+    assert "that of the last level" in specimen.claim.statement
     head = remade(specimen.subject, specimen.claim, data={"head": np.eye(2)})
     assert "under the linear head" in head.statement
     assert first["rate"] > 0

@@ -139,7 +139,7 @@ def test_no_certificate_on_a_small_box_of_a_bistable_cell(kind):
 
     draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(kind, data), rate)
     claim = worded(cell, draft)
-    assert "|h| <= 0.02" in claim.statement
+    assert "|h_i| <= 0.02" in claim.statement
     checked = verify_claim(cell, claim)
     assert not checked.valid
     assert "every trajectory" in checked.reason

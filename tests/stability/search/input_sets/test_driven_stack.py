@@ -121,8 +121,8 @@ def test_bent_data_are_refused(proved, changes, words) -> None:
         ([euler(), euler()], "no integrator"),
         ([layer(2, 1, 1.0, 0), replace(layer(2, 2, 1.0, 1), activation="relu")], "one activation"),
         ([layer(2, 1, 1.0, 0), small_cell("gru", box=None)], "without gates"),
-        ([replace(layer(2, k, 1.0, 3), activation="relu") for k in (1, 2)], "has no bound"),
-        ([turned(1), turned(2)], "sizes of their linear parts"),
+        ([replace(layer(2, k, 1.0, 3), activation="relu") for k in (1, 2)], "is unbounded"),
+        ([turned(1), turned(2)], "absolute values decay"),
     ],
 )
 def test_stacks_that_it_is_not_about(layers, words) -> None:
