@@ -14,6 +14,7 @@ from .elman import ElmanRNN
 from .factorizations import LQ, QR, PivotedQR, lq, lstsq, pivoted_qr, qr
 from .files import build, describe, load, save
 from .gated import GRU, LSTM
+from .gated_checkpoints import gated_layers
 from .gated_linear.mamba import Mamba
 from .gated_linear.matrix_state import GatedDeltaNet, Mamba2
 from .gated_linear.minimal import MinGRU, MinLSTM
@@ -105,6 +106,7 @@ __all__ = [
     "lure_system",
     "make_orthogonal",
     "make_orthonormal",
+    "gated_layers",
     "named_subject",
     "orthonormal",
     "pivoted_qr",

@@ -52,13 +52,18 @@ def register_checkpoint_reader(reader: Callable[[str | Path], Iterable[Checkpoin
     _READERS.insert(0, reader)
 
 
+def find_checkpoint_layers(weights: Any) -> Iterable[CheckpointLayer] | None:
+    """Return the gated linear layers of a model, folder or file, or ``None`` where no registered reader finds any."""
+    return next((layers for reader in _READERS if (layers := reader(weights)) is not None), None)
+
+
 def checkpoint_layers(weights: Any) -> Iterable[CheckpointLayer]:
     """Return the gated linear layers of a folder or file.
 
     Raises:
         UnsupportedError: no registered reader knows it.
     """
-    layers = next((layers for reader in _READERS if (layers := reader(weights)) is not None), None)
+    layers = find_checkpoint_layers(weights)
     if layers is None:
         raise UnsupportedError(f"{weights} is not a checkpoint with gated linear layers of a known layout")
     return layers

@@ -9,15 +9,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from stability.checkpoint_certificate import CheckpointLayer, register_checkpoint_reader
-from stability.errors import ConfigurationError, DimensionError, FileFormatError, UnsupportedError
+from stability.checkpoint_certificate import CheckpointLayer
+from stability.errors import ConfigurationError, DimensionError, FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.systems.parts import COMPUTED, LONGEST_PATH, LONGEST_WHOLE
 from stability.storage.read_errors import as_file_errors
 from stability.systems import GatedLinearLayer, InputBox
 
 from . import delta_rule, gated, state_space
 from .layer_weights import NORMS, LayerWeights, input_set
-from .stored_tensors import Read, find_files, read_config, stored_tensors
+from .stored_tensors import SUFFIXES, Read, find_files, read_config, stored_tensors
 
 MAMBA = "Mamba"
 QWEN = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
@@ -158,6 +158,16 @@ class Checkpoint:
         return (CheckpointLayer(layer.index, layer.type, layer.build) for layer in self.layers)
 
 
+def holds_gated_layers(path: str | Path) -> bool:
+    """Return True for a folder or file whose tensors have names of recurrent layers; damaged ones count as none."""
+    try:
+        _, files = find_files(Path(path))
+        names = {name for file in files if file.suffix in SUFFIXES for name in stored_tensors([file])}
+    except StabilityError:
+        return False
+    return any(name == marker or name.endswith("." + marker) for name in names for marker in (*MARKERS, *REFUSED))
+
+
 def open_checkpoint(
     path: str | Path, *, config: Mapping[str, Any] | None = None, step_limits: bool = False
 ) -> Checkpoint:
@@ -263,6 +273,3 @@ def _skipped(tensors: Mapping[str, Read], layers: tuple[StoredLayer, ...]) -> di
             kinds[index] = max(kind, kinds.get(index, kind), key=order.index)
     recurrent = {layer.index for layer in layers}
     return {index: kind for index, kind in sorted(kinds.items()) if index not in recurrent}
-
-
-register_checkpoint_reader(lambda path: open_checkpoint(path) if isinstance(path, (str, Path)) else None)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from stability.systems import GatedLinearLayer, NormBall
+
+from ..checkpoints.layer_weights import LayerWeights
+from ..checkpoints.stored_tensors import Read
 from ..recurrent import RecurrentLayer
 from ..tensors import check_sequence, state_leaves
+
+Layout = Callable[[LayerWeights, NormBall], tuple[Any, Any]]
 
 
 class RMSNorm(nn.Module):
@@ -185,3 +192,35 @@ class GatedLinearBlock(RecurrentLayer):
         check_sequence(x, self.input_size)
         _, state = self.begin(x, state)
         return self.mixer.states(self.mixer.project(self.norm(self.encoder(x))), state).flatten(2)
+
+    layout: Layout
+    """Function that returns gate and injection of the mixer from its tensors, in the layout of public checkpoints."""
+    type_name = "gated linear"
+    """Name of the recurrence in sentences of claims."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the mixer that its tensors do not tell, by their names in ``config.json``."""
+        return {}
+
+    def gated_linear(self) -> GatedLinearLayer:
+        """Return the recurrence as the subject of claims, for every input of the norm in front of it.
+
+        Raises:
+            NonFiniteError: NaN or infinite weights.
+
+        Example:
+            >>> from stability import certify
+            >>> from stability.models import MinGRU
+            >>> str(certify(MinGRU(2, 8).gated_linear()).verdict)
+            'certified'
+        """
+        self.check_finite()
+
+        def reader(value: Tensor) -> Read:
+            array = value.detach().to("cpu", torch.complex128 if value.is_complex() else torch.float64).numpy()
+            return lambda rows=slice(None): array[rows]
+
+        tensors = {name: reader(value) for name, value in self.mixer.state_dict().items()}
+        ball = NormBall(reader(self.norm.weight)(), offset=int(self.norm.unit_offset))
+        gate, injection = type(self).layout(LayerWeights(tensors, self.settings()), ball)
+        return GatedLinearLayer(gate, injection, self.type_name)

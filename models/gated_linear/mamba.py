@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints import state_space
 from ..options import positive_int
 from ..recurrent import register_layer
 from .block import CausalConvolution
@@ -112,6 +113,9 @@ class Mamba(DiagonalBlock):
         >>> outputs.shape, h.shape, window.shape
         (torch.Size([3, 5, 8]), torch.Size([3, 16, 16]), torch.Size([3, 4, 16]))
     """
+
+    layout = staticmethod(state_space.mamba)
+    type_name = "Mamba"
 
     def __init__(
         self,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
+from ..checkpoints import delta_rule, state_space
 from ..options import positive_int
 from ..recurrent import register_layer
 from ..scans.chunked import delta_rule_scan, scalar_gated_scan
@@ -255,6 +256,9 @@ class Mamba2(GatedLinearBlock):
         (torch.Size([3, 5, 8]), torch.Size([3, 4, 16, 4]), torch.Size([3, 4, 48]))
     """
 
+    layout = staticmethod(state_space.mamba2)
+    type_name = "Mamba-2"
+
     def __init__(
         self,
         input_size: int,
@@ -271,6 +275,10 @@ class Mamba2(GatedLinearBlock):
         for name, value in sizes.items():
             setattr(self, name, positive_int(name, value))
         self.mixer = Mamba2Mixer(self.hidden_size, **sizes)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the number of groups."""
+        return {"n_groups": self.groups}
 
 
 @register_layer("gated_deltanet")
@@ -310,6 +318,9 @@ class GatedDeltaNet(GatedLinearBlock):
         (torch.Size([3, 5, 8]), torch.Size([3, 4, 16, 4]), torch.Size([3, 4, 80]))
     """
 
+    layout = staticmethod(delta_rule.qwen3_next)
+    type_name = "gated DeltaNet"
+
     def __init__(
         self,
         input_size: int,
@@ -327,6 +338,10 @@ class GatedDeltaNet(GatedLinearBlock):
         for name, value in sizes.items():
             setattr(self, name, positive_int(name, value))
         self.mixer = GatedDeltaNetMixer(self.hidden_size, **sizes)
+
+    def settings(self) -> dict[str, Any]:
+        """Return number and size of keys."""
+        return {"linear_num_key_heads": self.key_heads, "linear_key_head_dim": self.key_size}
 
 
 def initial_gates(heads: int) -> tuple[nn.Parameter, nn.Parameter]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints import gated
 from ..options import positive_int, real
 from ..recurrent import register_layer
 from .diagonal import DiagonalBlock, DiagonalMixer, Gates
@@ -115,6 +116,8 @@ class MinGRU(_Minimal):
         (torch.Size([3, 5, 8]), torch.Size([3, 12]))
     """
 
+    layout = staticmethod(gated.min_gru)
+    type_name = "minGRU"
     kind = MinGRUMixer
 
 
@@ -144,4 +147,6 @@ class MinLSTM(_Minimal):
         (torch.Size([3, 5, 8]), torch.Size([3, 8]))
     """
 
+    layout = staticmethod(gated.min_lstm)
+    type_name = "minLSTM"
     kind = MinLSTMMixer

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
+from ..checkpoints import gated
 from ..options import positive_int
 from ..recurrent import register_layer
 from .block import CausalConvolution
@@ -143,6 +144,9 @@ class RGLRU(DiagonalBlock):
         >>> outputs.shape, h.shape, window.shape
         (torch.Size([3, 5, 8]), torch.Size([3, 8]), torch.Size([3, 4, 8]))
     """
+
+    layout = staticmethod(gated.rg_lru)
+    type_name = "RG-LRU"
 
     def __init__(
         self, input_size: int, hidden_size: int, *, lru_width: int | None = None, heads: int = 1, taps: int = 4

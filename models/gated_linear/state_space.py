@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
+from ..checkpoints import state_space
 from ..options import positive_int
 from ..recurrent import register_layer
 from ..scans.linear import powers
@@ -227,6 +228,9 @@ class S4D(DiagonalBlock):
         (torch.Size([3, 5, 8]), torch.Size([3, 8, 3, 2]))
     """
 
+    layout = staticmethod(state_space.s4d)
+    type_name = "S4D"
+
     def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 64) -> None:
         super().__init__(input_size, hidden_size)
         self.state_size = positive_int("state_size", state_size)
@@ -264,6 +268,9 @@ class S5(DiagonalBlock):
         (torch.Size([3, 5, 8]), torch.Size([3, 4, 2]))
     """
 
+    layout = staticmethod(state_space.s5)
+    type_name = "S5"
+
     def __init__(
         self, input_size: int, hidden_size: int, *, state_size: int | None = None, clip_eigs: bool = False
     ) -> None:
@@ -272,3 +279,7 @@ class S5(DiagonalBlock):
         self.state_size = half if state_size is None else positive_int("state_size", state_size)
         self.clip_eigs = bool(clip_eigs)
         self.mixer = S5Mixer(self.hidden_size, self.state_size, self.clip_eigs)
+
+    def settings(self) -> dict[str, Any]:
+        """Return discretization and clipping."""
+        return {"discretization": "zoh", "clip_eigs": self.clip_eigs}

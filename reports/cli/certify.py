@@ -17,6 +17,7 @@ from ..formatting import half_life, table, time_to
 from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
+from .checkpoints import certify_checkpoint, is_checkpoint
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
@@ -50,6 +51,8 @@ def certify(
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
     rate: Annotated[str, typer.Option(help="Contraction rate: best, any or a number.", metavar="RATE")] = "best",
+    layers: Annotated[str | None, no_default("Numbers of gated linear layers.", metavar="0,5")] = None,
+    input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm, vocabulary.")] = None,
     time_limit: Annotated[
         float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
     ] = None,
@@ -101,6 +104,8 @@ def certify(
         there(models[0])
     from stability.certification import certify as prove
 
+    if layers is not None or input_set is not None or (len(models) == 1 and cell is None and is_checkpoint(models[0])):
+        raise typer.Exit(certify_checkpoint(models, layers, input_set or "norm", out, output))
     from ..stored.certificates import view
     from .data import seen_range
     from .outputs import reads, writable

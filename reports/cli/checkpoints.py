@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from stability.errors import ConfigurationError
+
 from ..formatting import table
 from ..names import printable
 from ..vocabulary import verdict_word
@@ -30,8 +32,20 @@ def layer_numbers(text: str | None) -> list[int] | None:
         raise typer.BadParameter(f"expected numbers such as 0,5, got {text!r}", param_hint="--layers") from None
 
 
-def certify_checkpoint(path: str, layers: str | None, input_set: str, out: Path | None, output: Output) -> int:
+def is_checkpoint(path: str) -> bool:
+    """Return True for a folder or file of a checkpoint with gated linear layers, or a run that has some."""
+    from stability.checkpoint_certificate import find_checkpoint_layers
+
+    return find_checkpoint_layers(path) is not None
+
+
+def certify_checkpoint(
+    models: Sequence[str], layers: str | None, input_set: str, out: Path | None, output: Output
+) -> int:
     """Certify the layers of a checkpoint, print one line for each, write the file, and return the exit code."""
+    if len(models) != 1:
+        raise ConfigurationError("--layers and --input-set are for one checkpoint with gated linear layers")
+    (path,) = models
     from stability.search.gated_linear import certify_checkpoint as prove
 
     output.status(f"certifying {path} ...")

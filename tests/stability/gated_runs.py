@@ -124,7 +124,7 @@ def _delta(layer, a, values, rng, keys):
 
 
 def unit_norms(layer, h):
-    """Return the size ``(time, units)`` of every unit's state: the largest entry of a channel, else the Frobenius norm."""
+    """Return the largest entry of every channel's state, else the Frobenius norm, ``(time, units)``."""
     h = np.abs(h)
     if layer.transition in ("diagonal", "constant complex"):
         return h if h.ndim == 2 else h.max(axis=2)
@@ -145,7 +145,7 @@ def input_sets(rng, size=SIZE):
 
 
 def draw_inputs(inputs, rng, directions, length=LENGTH):
-    """Return inputs ``(length, d)`` of a set: random ones, with extremes along the rows of ``directions`` among them."""
+    """Return inputs ``(length, d)`` of a set: random ones, and extremes along the rows of ``directions``."""
     z = rng.normal(size=(length, inputs.size))
     chosen = rng.random(length) < 0.7
     signs = rng.choice([-1.0, 1.0], size=length)

@@ -79,8 +79,8 @@ class GateExtremes(ProofData):
         return theorem(
             subject,
             f"{_for_inputs(subject)}, the decay of every {subject.unit} is at most {decay} per step.",
-            f"The weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit}, and "
-            f"after {most} in the slowest.",
+            f"The weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit} "
+            f"and after {most} in the slowest.",
         )
 
     def check(self, subject: Any, claim: Claim) -> str:
@@ -117,8 +117,8 @@ class _StateBound(_UnitBounds):
         start = size.replace("t", "0")
         return theorem(
             subject,
-            f"{_for_inputs(subject)} and every initial state with {start} <= r_i, {size} <= r_i for all t >= 0 and every "
-            f"{subject.unit} i.",
+            f"{_for_inputs(subject)} and every initial state with {start} <= r_i, {size} <= r_i for all t >= 0 and "
+            f"every {subject.unit} i.",
             f"The largest r_i of the proof is {at_most(self.most)}.",
         )
 
@@ -165,8 +165,8 @@ class ExpandingUnit(ProofData):
         factor = at_least(math.exp(self.log_growth) * (1 - 1e-12))
         return theorem(
             subject,
-            f"{_for_inputs(subject)}, the difference of any two states of {subject.unit} {self.unit} grows by a factor of "
-            f"at least {factor} per step.",
+            f"{_for_inputs(subject)}, the difference of any two states of {subject.unit} {self.unit} grows by a factor "
+            f"of at least {factor} per step.",
             "Its states are not bounded.",
         )
 

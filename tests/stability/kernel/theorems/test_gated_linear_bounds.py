@@ -1,4 +1,4 @@
-"""Laws of the theorems on gated linear layers: no run leaves a bound, exact bounds are reached, forgeries are refused."""
+"""Laws of gated linear layers: no run leaves a bound, exact bounds are reached, forgeries are refused."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,8 @@ def test_no_run_leaves_a_bound(seed, scale):
             for signal in layer.signals:
                 x, (least, most) = signal_values(signal, u), signal.bounds
                 size = SLACK * (1 + np.abs(least) + np.abs(most))
-                assert (x <= most + size).all() and (x >= least - size).all(), name
+                assert (x <= most + size).all(), name
+                assert (x >= least - size).all(), name
                 assert (np.linalg.norm(x, axis=1) <= signal.group_norms(1)[0] * (1 + SLACK) + SLACK).all(), name
             h = unit_norms(layer, states(layer, u, np.random.default_rng(5)))
             kind = next(
@@ -79,9 +80,7 @@ def test_direct_gates_are_exact():
         low, high = signal.bounds
         for i, row in enumerate(signal.weight):
             best = signal_values(signal, draw_inputs(inputs, np.random.default_rng(1), row[None]))[:, i]
-            assert np.isclose(best.max(), high[i], rtol=1e-9, atol=1e-9) and np.isclose(
-                best.min(), low[i], rtol=1e-9
-            ), name
+            assert np.allclose((best.min(), best.max()), (low[i], high[i]), rtol=1e-9, atol=1e-9), name
 
 
 def test_average_bound_and_delta_bound_are_reached():
