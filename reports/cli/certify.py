@@ -98,14 +98,12 @@ def certify(
     than --rate, 2 bad input, 3 refuted. Several models, --require or --min-rate print one line each, and the exit code
     is the worst (docs/gate.md).
     """
-    from .sources import open_parts, open_subject, there
-
-    if len(models) == 1:  # before anything is loaded that takes time; of several each has its line
-        there(models[0])
     from stability.certification import certify as prove
 
-    if layers is not None or input_set is not None or (len(models) == 1 and cell is None and is_checkpoint(models[0])):
-        raise typer.Exit(certify_checkpoint(models, layers, input_set or "norm", out, output))
+    from .sources import open_parts, open_subject, there
+
+    if is_checkpoint(models, cell, asked=bool(layers or input_set)):
+        raise typer.Exit(certify_checkpoint(models[0], layers, input_set or "norm", out, output))
     from ..stored.certificates import view
     from .data import seen_range
     from .outputs import reads, writable

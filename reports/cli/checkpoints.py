@@ -14,6 +14,7 @@ from ..formatting import table
 from ..names import printable
 from ..vocabulary import verdict_word
 from .options import Output
+from .sources import there
 
 if TYPE_CHECKING:
     from stability.checkpoint_certificate import CheckpointCertificate
@@ -32,20 +33,25 @@ def layer_numbers(text: str | None) -> list[int] | None:
         raise typer.BadParameter(f"expected numbers such as 0,5, got {text!r}", param_hint="--layers") from None
 
 
-def is_checkpoint(path: str) -> bool:
-    """Return True for a folder or file of a checkpoint with gated linear layers, or a run that has some."""
-    from stability.checkpoint_certificate import find_checkpoint_layers
+def is_checkpoint(models: Sequence[str], cell: str | None, *, asked: bool) -> bool:
+    """Return True for one folder or file with gated linear layers, before anything is loaded that takes time.
 
-    return find_checkpoint_layers(path) is not None
+    Raises:
+        FileFormatError: one model, which is not there.
+        ConfigurationError: options for such layers, and other models.
+    """
+    if len(models) == 1:
+        there(models[0])
+    from ...models import gated_layers
+
+    found = len(models) == 1 and cell is None and gated_layers(models[0]) is not None
+    if asked and not found:
+        raise ConfigurationError("--layers and --input-set need one model with gated linear layers")
+    return found
 
 
-def certify_checkpoint(
-    models: Sequence[str], layers: str | None, input_set: str, out: Path | None, output: Output
-) -> int:
+def certify_checkpoint(path: str, layers: str | None, input_set: str, out: Path | None, output: Output) -> int:
     """Certify the layers of a checkpoint, print one line for each, write the file, and return the exit code."""
-    if len(models) != 1:
-        raise ConfigurationError("--layers and --input-set are for one checkpoint with gated linear layers")
-    (path,) = models
     from stability.search.gated_linear import certify_checkpoint as prove
 
     output.status(f"certifying {path} ...")

@@ -61,7 +61,9 @@ def verify(
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     if weights is not None:
-        pass  # registers the readers
+        from ...models import gated_layers
+
+        gated_layers(weights)  # registers the reader, and raises the errors of a damaged file
     result = check(certificate, method=method, weights=weights)
     checks = [
         {"claim": c.claim, "verdict": c.verdict, "evidence": c.evidence, "valid": c.valid, "reason": c.reason}
