@@ -21,7 +21,7 @@ from ..names import cut, printable
 from . import console
 from .console import Interrupted
 from .help import Command, epilog
-from .input_boxes import rewritten
+from .input_boxes import rewrite_box_option
 from .options import flat
 
 __all__ = ["app", "main"]
@@ -135,7 +135,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     console.ASKED[:] = asked
     as_json = "--json" in asked
     try:
-        rewritten_arguments = rewritten(asked)
+        rewritten_arguments = rewrite_box_option(asked)
         code = app(args=rewritten_arguments, prog_name="stability", standalone_mode=False)
     except tuple(ENDS) as error:
         return _failed(error, as_json)

@@ -15,16 +15,18 @@ OPTION, SOURCE = "--input-box", "--input-box-from"
 DATA = "data"
 
 
-def rewritten(arguments: Sequence[str]) -> list[str]:
+def rewrite_box_option(arguments: Sequence[str]) -> list[str]:
     """Rewrite ``--input-box WORD`` as ``--input-box-from WORD``, so that ``--input-box`` always takes two numbers.
 
     An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one. The last two are for
     ``certify``: reports and comparisons take the range of the data anyway.
 
     Example:
-        >>> rewritten(["report", "m.pt", "--input-box", "0,1"]), rewritten(["certify", "--input-box=data"])
-        (['report', 'm.pt', '--input-box', '0', '1'], ['certify', '--input-box-from', 'data'])
-        >>> rewritten(["--input-box", "-1", "1"])
+        >>> rewrite_box_option(["report", "m.pt", "--input-box", "0,1"])
+        ['report', 'm.pt', '--input-box', '0', '1']
+        >>> rewrite_box_option(["certify", "--input-box=data"])
+        ['certify', '--input-box-from', 'data']
+        >>> rewrite_box_option(["--input-box", "-1", "1"])
         ['--input-box', '-1', '1']
     """
     out: list[str] = []

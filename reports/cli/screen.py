@@ -20,13 +20,13 @@ SLOW = 1000
 """Steps: a proved half-life above this is called slow if the length of the sequences is unknown."""
 NOT_APPLYING = "– does not apply"
 SHORT_LABELS = {
-    "certainly below the start": "below start",
+    "below the initial distance": "below start",
     "modulus of the eigenvalue": "|eigenvalue|",
     "recovery time": "recovery",
     "memory horizon": "memory",
 }
 """Labels of facts as the screen has room for them."""
-STATED = ("certainly below half of it", "overshoot")
+STATED = ("below half the initial distance", "overshoot")
 """Facts that the screen shows in another line: the sentence below the verdict, and the line of the rate."""
 MAX_HINTS = 2
 """Commands that lead further, at most; ``--json`` has all."""
@@ -98,7 +98,7 @@ def screen(
     if summary["findings"]:
         lines += ["", *_findings(summary["findings"], width)]
     for label, answer, statement in weaker(summary):
-        lines.append(_line(f"  {label} ({answer}): {statement.partition(': ')[2] or statement}", width))
+        lines.append(_line(f"  {label} ({answer}): {statement.partition('). ')[2] or statement}", width))
     if opinions is not None:
         lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
         grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)

@@ -49,7 +49,7 @@ def train(
     time_limit = check_seconds(time_limit)
     if resume is not None:
         if out is not None:
-            raise ConfigurationError("--resume continues in its own folder: leave --out away")
+            raise ConfigurationError("--resume continues in its own folder: leave out --out")
         _refuse_other_options({**asdict(replace(subject, data=None)), **asdict(settings), "seeds": seeds})
         folder, result = resume, _resumed(resume, settings.epochs, subject.data, compute, output, time_limit)
     else:
@@ -72,7 +72,7 @@ def _refuse_other_options(asked: Mapping[str, Any]) -> None:
     named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
     if named is not None:
         option = NAMES.get(named, f"--{named.replace('_', '-')}")
-        raise ConfigurationError(f"--resume keeps the settings of the run except --epochs: leave {option} away")
+        raise ConfigurationError(f"--resume keeps the settings of the run except --epochs: leave out {option}")
 
 
 def _resumed(

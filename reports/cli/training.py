@@ -167,7 +167,7 @@ def _refuse_beside_a_source(asked: ModelOptions, config: Mapping[str, Any]) -> N
     options = [f"--{name}" for name in ("preset", "model", "hidden") if getattr(asked, name) is not None]
     options += [f"--set {name}" for name in config]
     if options:
-        raise ConfigurationError(f"--from sets the layer and its sizes: leave {options[0]} away")
+        raise ConfigurationError(f"--from sets the layer and its sizes: leave out {options[0]}")
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:

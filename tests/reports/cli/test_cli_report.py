@@ -32,7 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_seeds_are_of_trainings_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["report", "stable.npz", "--seeds", "2", "--out", "r"]) == 2
-    assert "name what to train with --models" in capsys.readouterr().err
+    assert "--models" in capsys.readouterr().err
     assert cli.run(["report", "--redraw", "r", "--seeds", "2"]) == 2
     assert "leave out --seeds" in capsys.readouterr().err
     assert not (here / "r").exists()
@@ -143,7 +143,7 @@ def test_a_device_that_is_not_there_stops_before_anything(
 ) -> None:
     before = sorted(p.name for p in here.iterdir())
     assert cli.run([*command, "--device", device]) == 2
-    assert f"device '{device}'" in capsys.readouterr().err
+    assert f"device {device} " in capsys.readouterr().err
     assert sorted(p.name for p in here.iterdir()) == before
 
 

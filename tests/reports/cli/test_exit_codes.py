@@ -31,7 +31,9 @@ def line(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     captured = capsys.readouterr()
     *before, last = captured.err.splitlines()
     assert last.startswith("stability: error: ")
-    assert all(re.fullmatch(r"\d+/\d+ \w+: ended after .*", text) for text in before)  # models, as they come to an end
+    assert all(
+        re.fullmatch(r"\d+/\d+ \w+: finished after .*", text) for text in before
+    )  # models, as they come to an end
     return captured.out, captured.err
 
 

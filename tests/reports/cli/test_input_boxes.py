@@ -252,7 +252,7 @@ def test_the_range_of_the_data_is_that_of_the_data(nets, capsys):
         (("--input-box", "nowhere"), "there is no file nowhere"),
         (("--input-box", "three.txt"), "two numbers a line"),
         (("--input-box", "words.txt"), "two numbers a line"),
-        (("--input-box", "latch.npz"), "must hold low and high"),
+        (("--input-box", "latch.npz"), "low and high"),
         (("--input-box", "1,0"), "LOW <= HIGH"),
         (("--input-box", "nan,0"), "finite"),
         (("--input-box", "two.txt"), "(1,)"),

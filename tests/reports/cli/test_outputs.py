@@ -69,7 +69,7 @@ def test_what_is_read_is_never_written_to(
         "certify",
         lambda *a, **k: pytest.fail("it was computed first"),
     )
-    assert "what this command reads" in refused(here, capsys, *words, *allowed)
+    assert "would replace an input" in refused(here, capsys, *words, *allowed)
 
 
 def test_a_file_that_is_no_certificate_is_replaced_on_request_only(here: Path, monkeypatch, capsys) -> None:

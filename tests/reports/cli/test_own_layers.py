@@ -128,8 +128,8 @@ def test_a_layer_that_no_theorem_covers_is_measured(here: Path, capsys: pytest.C
     ("asked", "more", "words"),
     [
         ("quietnets:Nameless", (), "put @register_layer(...)"),
-        ("quietnets:Leaky,quietnets.py:Leaky", (), "names a layer twice"),
-        ("quietnets:Quiet,quiet", (), "names a layer twice"),
+        ("quietnets:Leaky,quietnets.py:Leaky", (), "--models must not repeat"),
+        ("quietnets:Quiet,quiet", (), "--models must not repeat"),
         ("elman,quietnets:load", ("--seeds", "2"), "leave quietnets:load out"),
         ("quietnets:nothing", (), "module 'quietnets' has no attribute 'nothing'"),
         ("absentnets:load", (), "cannot be imported: ModuleNotFoundError"),

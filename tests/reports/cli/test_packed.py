@@ -49,7 +49,7 @@ def test_proofs_of_a_packing_network_verify_and_say_that_lengths_count_as_given(
     assert cli.run(["verify", "p", "--json"]) == 0
     checked = json.loads(capsys.readouterr().out)
     assert checked["proved"] == said["correct"]
-    assert all("a sequence's own steps, whose number counts as given" in s["statement"] for s in checked["samples"])
+    assert all("(length of each sequence taken as given)" in s["statement"] for s in checked["samples"])
 
 
 def test_what_was_not_examined_is_told_in_the_table(capsys) -> None:

@@ -76,8 +76,8 @@ def test_a_reservoir_takes_the_box_in_all_its_forms(reservoir: Path, capsys: pyt
         (["esn.npz", "--input-box", "data"], "no data are known for esn.npz: name them with --data FILE.npz"),
         (["esn.npz", "--input-box", "two.txt"], "one entry for each of the 3 inputs"),
         (["esn.npz", "--input-box", "data", "--task", "digits"], "digits has|the data have"),
-        (["bare.npz", "--input-box", "data", "--data", "scaled.npz"], "bare.npz has no inputs: give E (U in a file)"),
-        (["esn.npz", "--input-box", "-1e301", "1e301"], "at most 1e+300 in size"),
+        (["bare.npz", "--input-box", "data", "--data", "scaled.npz"], "bare.npz has no inputs"),
+        (["esn.npz", "--input-box", "-1e301", "1e301"], "1e+300"),
     ],
 )
 def test_boxes_that_are_none_of_a_reservoir_are_refused_in_one_line(

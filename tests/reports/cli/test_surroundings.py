@@ -76,7 +76,7 @@ def test_a_run_is_trained_gone_on_with_and_compared(here: Path, capsys: pytest.C
 def test_a_report_of_such_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["report", f"{NAME}.npz", "--quick", "--out", f"{NAME}r"]
     assert cli.run(command) == 0
-    assert "b-d: ended" in capsys.readouterr().err
+    assert "b-d: finished" in capsys.readouterr().err
     assert cli.run(command) == 0  # its own folder, again
     assert cli.run(["report", "--redraw", f"{NAME}r"]) == 0
     assert "b\\udcffd" in (here / f"{NAME}r" / "report.html").read_text(encoding="utf-8")

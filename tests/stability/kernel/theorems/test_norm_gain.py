@@ -124,7 +124,7 @@ def test_the_best_growth_beats_a_grid():
         assert verify_claim(network, bound.claim).valid
     grown = replace(network, W=1.2 * network.W)  # a norm of 1.08: finite horizons only
     assert incremental_gain(grown).proof is None
-    assert "over every horizon" in incremental_gain(grown).detail
+    assert incremental_gain(grown).value == np.inf
     over = incremental_gain(grown, horizon=9)
     assert gain(1.0) < over.value < gain(1.0) * 1.2**9
     assert verify_claim(grown, over.claim).valid

@@ -192,7 +192,7 @@ def test_whoever_asks_gets_one_of_three_answers():
         assert [claim.name for claim in certificate.claims] == names
         assert all(claim.value == 1.0 for claim in certificate.claims)
         assert verify(certificate).valid
-    with pytest.raises(UnsupportedError, match="has criterion pairwise"):
+    with pytest.raises(UnsupportedError):
         certify(turning(), criterion="small_gain")
     assert certify(turning(size=0.5), criterion="pairwise", rate=0.6).meta["asked_rate_reached"] is True
 

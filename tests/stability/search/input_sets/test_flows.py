@@ -90,7 +90,7 @@ def test_the_certificate_names_box_and_time(proved) -> None:
     assert (certificate.verdict, certificate.claim.name) == (Verdict.CERTIFIED, "driven_contraction")
     assert verify(certificate).valid
     assert "[-0.15, 0.15]" in certificate.claim.statement
-    assert "from time T on" in certificate.claim.statement
+    assert "t >= T" in certificate.claim.statement
     ends = {c.name: c for c in certificate.claims}
     assert ends["bounded_in_box"].value < 2.0 * ends["bounded"].value
     assert "equilibrium_in_box" in ends
