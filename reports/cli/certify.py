@@ -34,7 +34,7 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx file, "
+            help="Run, checkpoint folder, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx, "
             "package.module:factory or FILE.py:factory; MODEL#PART selects one recurrent part (docs/your-model.md).",
             metavar="MODEL...",
         ),
@@ -50,8 +50,8 @@ def certify(
         no_default("Box of the inputs: LOW HIGH, data (range of the data) or a file.", metavar="LOW HIGH"),
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
-    rate: Annotated[str, typer.Option(help="Contraction rate: best, any or a number.", metavar="RATE")] = "best",
-    layers: Annotated[str | None, no_default("Numbers of gated linear layers.", metavar="0,5")] = None,
+    rate: Annotated[str, typer.Option(help="Rate: best, any or a number.", metavar="RATE")] = "best",
+    layers: Annotated[str | None, no_default("Numbers of gated linear layers; all by default.", metavar="0,5")] = None,
     input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm, vocabulary.")] = None,
     time_limit: Annotated[
         float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
@@ -64,7 +64,7 @@ def certify(
         ),
     ] = "auto",
     criteria: Annotated[
-        str, choice("Criteria that search for their own rate.", ("needed", "all"), "--criteria")
+        str, choice("Criteria with own rates.", ("needed", "all"), "--criteria")
     ] = "needed",
     solver: Annotated[
         str,
