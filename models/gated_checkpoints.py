@@ -20,10 +20,13 @@ from .readers.safetensors import read_metadata
 
 
 def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
-    """Return the gated linear layers of a module, a run directory or a checkpoint; ``None`` where there are none.
+    """Find the gated linear layers of a module, a run directory or a checkpoint.
 
     Args:
         model: a module, or a path.
+
+    Returns:
+        The layers, whose weights are read when they are built; ``None`` where there are none.
 
     Raises:
         FileFormatError: a damaged or hostile file.
