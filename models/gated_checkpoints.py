@@ -44,9 +44,9 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
         return None
     path = Path(model)
     if _is_own(path):
-        from .sources import load_subject
+        from .sources import load_module
 
-        return gated_layers(load_subject(path).subject)
+        return gated_layers(load_module(path))
     return open_checkpoint(path) if holds_gated_layers(path) else None
 
 
