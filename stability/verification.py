@@ -7,7 +7,7 @@ A bad certificate gives a negative answer, never an exception.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.certificate import Certificate
-from stability.checkpoint_certificate import CheckpointCertificate, checkpoint_layers, is_checkpoint_certificate
+from stability.checkpoint_certificate import (
+    CheckpointCertificate,
+    CheckpointLayer,
+    LayerClaims,
+    checkpoint_layers,
+    is_checkpoint_certificate,
+)
 from stability.display import Displayed, draw_envelope, number
 from stability.errors import ConfigurationError, StabilityError
 from stability.exact_verification import check_exact
@@ -252,41 +258,36 @@ def _verify_checkpoint(certificate: Any, weights: Any) -> Verification:
     if weights is None:
         reason = "the file holds no weights: give the folder that they are in (weights=FOLDER, or --weights FOLDER)"
         return Verification(False, reason)
+    checks: list[Check] = []
     try:
         known = {one.index: one for one in checkpoint_layers(weights)}
-        checks, problem = [], None
-        for record in certificate.layers:
-            found = known.get(record.layer)
-            layer = None if found is None else found.build(record.input_set)
-            read = None if layer is None or found is None else (layer.digest, found.type, layer.taps)
-            if read != (record.digest, record.type, record.taps):
-                return Verification(False, f"layer {record.layer} of these weights is not the one of the certificate")
-            main, *further = record.claims
-            problem = problem or _further_claims_problem(main, tuple(further))
-            checks += [
-                replace(verify_claim(layer, claim), claim=f"layer {record.layer}, {claim.name}")
-                for claim in record.claims
-            ]
+        problem = next((text for record in certificate.layers if (text := _layer_problem(record, known, checks))), None)
     except (StabilityError, OSError) as error:
         return Verification(False, f"the weights cannot be read: {error}")
-    wrong = next((f"{check.claim}: {check.reason}" for check in checks if not check.valid), problem)
     proved = [check for check in checks if check.evidence == Evidence.PROVED]
-    if wrong or not proved:
-        return Verification(
-            False, wrong or "nothing to check: the file proves nothing", tuple(checks), str(certificate.verdict)
-        )
+    verdict = str(certificate.verdict)
+    if problem or not proved:
+        return Verification(False, problem or "nothing to check: the file proves nothing", tuple(checks), verdict)
     covered = f"{len(certificate.layers)} of {len(known)} gated linear layers"
-    title = f"{certificate.name}, {covered}"
-    return Verification(
-        True,
-        f"{len(proved)} claims about {covered} proved again",
-        tuple(checks),
-        str(certificate.verdict),
-        "proved",
-        proved[0].statement,
-        subject=title,
-        discrete=True,
-    )
+    reason, subject = f"{len(proved)} claims about {covered} proved again", f"{certificate.name}, {covered}"
+    statement = proved[0].statement
+    return Verification(True, reason, tuple(checks), verdict, "proved", statement, subject=subject, discrete=True)
+
+
+def _layer_problem(record: LayerClaims, known: Mapping[int, CheckpointLayer], checks: list[Check]) -> str | None:
+    """Check the claims of one layer, append the outcomes, and return the first reason of a refusal or ``None``."""
+    found = known.get(record.layer)
+    layer = None if found is None else found.build(record.input_set)
+    read = None if layer is None or found is None else (layer.digest, found.type, layer.taps)
+    if read != (record.digest, record.type, record.taps):
+        return f"layer {record.layer} of these weights is not the one of the certificate"
+    main, *further = record.claims
+    if main.name not in ("state_bound", "forgetting"):
+        return f"the main claim of layer {record.layer} must be its state bound or its forgetting, not {main.name!r}"
+    found_checks = [verify_claim(layer, claim) for claim in record.claims]
+    checks += [replace(check, claim=f"layer {record.layer}, {check.claim}") for check in found_checks]
+    wrong = next((f"layer {record.layer}, {c.claim}: {c.reason}" for c in found_checks if not c.valid), None)
+    return wrong or _further_claims_problem(main, tuple(further))
 
 
 def _proved_claims(checks: tuple[Check, ...]) -> str:

@@ -63,9 +63,7 @@ def certify(
             help=f"Criterion: {', '.join(CRITERION)} (docs/criteria.md).", autocompletion=lambda: list(CRITERION)
         ),
     ] = "auto",
-    criteria: Annotated[
-        str, choice("Criteria with own rates.", ("needed", "all"), "--criteria")
-    ] = "needed",
+    criteria: Annotated[str, choice("Criteria with own rates.", ("needed", "all"), "--criteria")] = "needed",
     solver: Annotated[
         str,
         typer.Option(

@@ -78,8 +78,8 @@ class StepInjection(Injection):
     def unit_states(self, gate: Gate) -> int:
         """Return ``k`` of a channel, or ``head_size * k`` of a head."""
         values, keys = as_signal(self.values).size, as_signal(self.keys).size
-        _fits(isinstance(gate, SoftplusGate), "an injection with a step needs a softplus gate")
-        assert isinstance(gate, SoftplusGate)
+        if not isinstance(gate, SoftplusGate):
+            raise ConfigurationError("an injection with a step needs a softplus gate")
         if gate.log_rate.ndim == 2:
             fits = values == gate.units and keys == gate.log_rate.shape[1] and self.groups == 1
         else:
@@ -233,8 +233,8 @@ class LinearInjection(Injection):
 
     def unit_states(self, gate: Gate) -> int:
         """Return 2: real and imaginary part."""
-        _fits(isinstance(gate, ConstantGate), "a linear injection needs a constant gate")
-        assert isinstance(gate, ConstantGate)
+        if not isinstance(gate, ConstantGate):
+            raise ConfigurationError("a linear injection needs a constant gate")
         weight = as_array("weight", self.weight, (2 * gate.units, gate.input_set.size))
         scale = np.zeros(gate.units) if self.log_scale is None else as_array("log_scale", self.log_scale, (gate.units,))
         self._set(weight=weight, log_scale=scale)

@@ -201,7 +201,8 @@ class Accumulator(ProofData):
     def check(self, subject: Any, claim: Claim) -> str:
         """Compare with the lower bounds computed from the weights."""
         units, share = self.units, most_forgotten(subject)
-        fits = units.ndim == 1 and 0 < units.size <= subject.units and np.isin(units, np.arange(subject.units)).all()
+        known = np.arange(float(subject.units))
+        fits = units.ndim == 1 and 0 < units.size <= subject.units and bool(np.isin(units, known).all())
         require(fits and (np.diff(units) > 0).all(), f"units must be numbers below {subject.units} in rising order")
         most = float(share[units.astype(int)].max())
         require(most <= FLOAT32_ONE, f"1 - a is up to {most}, more than 2^-25")
