@@ -75,7 +75,7 @@ class StepInjection(Injection):
         """Values and keys."""
         return self.values, self.keys
 
-    def unit_states(self, gate: Gate) -> int:
+    def unit_states(self, gate: Any) -> int:
         """Return ``k`` of a channel, or ``head_size * k`` of a head."""
         values, keys = as_signal(self.values).size, as_signal(self.keys).size
         if not isinstance(gate, SoftplusGate):
@@ -231,7 +231,7 @@ class LinearInjection(Injection):
         """No signal beside the input itself."""
         return ()
 
-    def unit_states(self, gate: Gate) -> int:
+    def unit_states(self, gate: Any) -> int:
         """Return 2: real and imaginary part."""
         if not isinstance(gate, ConstantGate):
             raise ConfigurationError("a linear injection needs a constant gate")
