@@ -84,9 +84,7 @@ class Body:
             return []
         node = self.graph.producers.get(name)
         if node is None:
-            raise UnsupportedError(
-                f"it reads {name}, a counter or outer value; expected a state or an input of the step"
-            )
+            raise UnsupportedError(f"it reads {name}, a counter or outer value; expected a state or input of the step")
         if node.output[0] != name and node.op_type != "Split":
             raise UnsupportedError(f"it reads {name}, which is not the first output of {node.op_type}")
         return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, *_SELECTIONS[1:]) else node.input))

@@ -198,9 +198,7 @@ class Graph:
             if needed.isdisjoint(name for name in node.output if name not in self._constants):
                 continue
             if node.op_type not in RUN or node.domain not in DOMAINS:
-                raise UnsupportedError(
-                    f"the operator {node.op_type} cannot be run to compare the graph with its system"
-                )
+                raise UnsupportedError(f"the operator {node.op_type} cannot be run for the comparison with the system")
             nodes.insert(0, node)
             needed.update(name for name in node.input if name and name not in feeds)
         double = any(value.dtype == np.float64 for value in feeds.values())
@@ -208,9 +206,7 @@ class Graph:
         for name in needed - {name for node in nodes for name in node.output}:
             constant = self.constant(name)
             if constant is None:
-                raise UnsupportedError(
-                    f"the value {name} is an outer value: the graph cannot be run to compare it with its system"
-                )
+                raise UnsupportedError(f"the graph cannot be compared with its system: {name} is an outer value")
             constants[name] = np.asarray(constant, order="C")  # keeps a scalar without axes
             if double and constant.dtype == np.float32:
                 constants[name] = constants[name].astype(np.float64)
@@ -259,9 +255,7 @@ def _stored(tensor: Any, name: str) -> np.ndarray:
 
     count = math.prod(tensor.dims)
     if any(d < 0 for d in tensor.dims) or count > tensor.ByteSize() * 2:  # nothing is narrower than half a byte
-        raise FileFormatError(
-            f"the ONNX constant {name[:60]!a} has fewer bytes than its shape needs, {tuple(tensor.dims)[:8]}"
-        )
+        raise FileFormatError(f"the ONNX constant {name[:60]!a} is shorter than its shape {tuple(tensor.dims)[:8]}")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, LookupError, RuntimeError, AttributeError, ArithmeticError) as error:
