@@ -14,6 +14,12 @@ from .elman import ElmanRNN
 from .factorizations import LQ, QR, PivotedQR, lq, lstsq, pivoted_qr, qr
 from .files import build, describe, load, save
 from .gated import GRU, LSTM
+from .gated_checkpoints import gated_layers
+from .gated_linear.mamba import Mamba
+from .gated_linear.matrix_state import GatedDeltaNet, Mamba2
+from .gated_linear.minimal import MinGRU, MinLSTM
+from .gated_linear.rglru import RGLRU
+from .gated_linear.state_space import S4D, S5
 from .householder import HouseholderRNN
 from .linear import LinearLayer
 from .lipschitz import LipschitzRNN
@@ -37,6 +43,7 @@ from .parametrizations.unitary import Unitary, real_form, unitary_matrix
 from .recurrent import LAYERS, RecurrentLayer, register_layer
 from .reservoir import EchoStateRNN
 from .rotrnn import RotRNN
+from .scans.chunked import delta_rule_scan, scalar_gated_scan
 from .scans.linear import diagonal_convolution, diagonal_scan, rotation_scan
 from .scans.scan import associative_scan
 from .stack import Stack
@@ -51,15 +58,23 @@ __all__ = [
     "LSTM",
     "LinearLayer",
     "QR",
+    "RGLRU",
+    "S4D",
+    "S5",
     "AntisymmetricRNN",
     "BoundedGainRNN",
     "ContractingRNN",
     "DeepNetwork",
     "EchoStateRNN",
     "ElmanRNN",
+    "GatedDeltaNet",
     "Householder",
     "HouseholderRNN",
     "LipschitzRNN",
+    "Mamba",
+    "MinGRU",
+    "MinLSTM",
+    "Mamba2",
     "NeuralODERNN",
     "PivotedQR",
     "RecurrentLayer",
@@ -76,6 +91,7 @@ __all__ = [
     "associative_scan",
     "build",
     "certify_all",
+    "delta_rule_scan",
     "describe",
     "diagonal_convolution",
     "diagonal_scan",
@@ -90,6 +106,7 @@ __all__ = [
     "lure_system",
     "make_orthogonal",
     "make_orthonormal",
+    "gated_layers",
     "named_subject",
     "orthonormal",
     "pivoted_qr",
@@ -104,6 +121,7 @@ __all__ = [
     "rnn_subject",
     "rotation_scan",
     "save",
+    "scalar_gated_scan",
     "symmetric_skew",
     "unitary_matrix",
 ]

@@ -28,53 +28,55 @@ from .tensors import to_numpy
 
 MARGIN = 1e-5
 """Distance of the norm of ``K`` below one: above the rounding of float32 (1e-6 for hundreds of units), so that the
-running network also keeps the bound over every horizon. A state decays by this much per step.
+running network also keeps the bound over every horizon. Differences of states shrink by at least this share per step.
 """
 PAIRS = (*NORM_PRESERVING, "householder")
 """Norm-preserving activations on pairs of units; all others have slopes."""
 STARTS = ("random", "delay_line")
-BELOW = 0.9
-"""Default rate of the layers below the last one of a stack."""
+LOWER_LAYER_RATE = 0.9
+"""Default rate of all layers of a stack except the last one."""
 
 
 @register_layer("bounded_gain")
 class BoundedGainRNN(RecurrentLayer):
-    r"""Network of prescribed gain for every value of its parameters, trained by any optimizer.
+    r"""Recurrent network with a prescribed gain for every value of its parameters, so that any optimizer can train it.
 
     .. math:: h^+ = \sigma\bigl(\rho K_h h + g K_x x + b\bigr), \qquad K = [K_h\;K_x], \quad K K^T = (1 - \delta)^2 I
 
-    with an activation that stretches no difference and keeps every norm. So the states of two runs from one state,
-    whose inputs differ by ``u``, differ by ``d`` with :math:`|d_{t+1}|^2 \le \rho^2 |d_t|^2 + g^2 |u_t|^2`: at any time
-    by at most :math:`g |u|_2`, over every horizon, and under one input their difference shrinks by :math:`\rho` a step
-    (:math:`1 - \delta` without a rate). Over the whole sequence :math:`|d|_2 \le g / \sqrt{1 - \rho^2}\, |u|_2`.
-    ``certify``, ``incremental_gain`` and ``certified_radius`` use it and prove it of the stored weights.
+    The activation preserves norms and has Lipschitz constant 1. Let two runs start from one state, with inputs that
+    differ by ``u``. Their states differ by ``d`` with :math:`|d_{t+1}|^2 \le \rho^2 |d_t|^2 + g^2 |u_t|^2`.
+    Hence :math:`|d_t| \le g |u|_2` at any time, over every horizon, and over the whole sequence
+    :math:`|d|_2 \le g / \sqrt{1 - \rho^2}\, |u|_2`. Under one input, differences shrink by the factor :math:`\rho` per
+    step (:math:`1 - \delta` without a rate). ``certify``, ``incremental_gain`` and ``certified_radius`` prove these
+    bounds for the stored weights.
 
-    ``K`` is what the first :math:`n` columns of a product of :math:`n` Householder reflections of size :math:`n + p`
-    are, which reach every matrix with orthonormal rows. Gradients through it keep their norms as well.
+    Up to the factor :math:`1 - \delta`, :math:`K^T` consists of the first :math:`n` columns of a product of :math:`n`
+    Householder reflections of size :math:`n + p`. Such products reach every matrix with orthonormal rows. Gradients
+    through ``K`` keep their norms as well.
 
-    With an activation that has slopes in :math:`[0, \beta]` the weights are all those for which a quadratic storage
-    proves the same two bounds, see ``parametrizations.sloped_gain``: two frames and a diagonal. The rate is then that
-    of the storage, with the overshoot that its condition number gives; ``carried_gain`` and ``witness`` are the proof.
+    For an activation with slopes in :math:`[0, \beta]`, the parameters are two frames and a diagonal. They reach all
+    weights for which a quadratic storage function proves the same two bounds, see ``parametrizations.sloped_gain``.
+    The rate then holds in the norm of the storage function, with an overshoot from its condition number;
+    ``carried_gain`` and ``witness`` are the proof.
 
     Args:
         input_size: features per time step, ``p``.
         hidden_size: ``n``, even for activations on pairs.
         gain: ``g > 0``, from the input sequence to the state at any time, in the l2 norm.
-        rate: ``rho`` in (0, 1], the factor by which differences shrink a step; ``None``: as little as rounding asks.
+        rate: ``rho`` in (0, 1], the factor by which differences shrink per step; ``None``: ``1 - delta``.
         activation: ``maxmin`` (sorts pairs ``2 i``, ``2 i + 1``; also called ``oplu``), ``abs``, or ``householder``
             (reflects pairs at a learned angle); or ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``,
             ``saturation``, ``deadzone``.
-        start: initial weights: ``random``, or a ``delay_line``, by which every step moves the state
-            on by ``p`` units and puts the input into the last ``p``. With ``abs``, inputs that are not negative
-            stand in the state as they were, the last ``n / p`` of them: for sequences of many small inputs, such as
-            images pixel by pixel, of which random weights keep a blur.
+        start: initial weights: ``random``, or a ``delay_line``: each step shifts the state by ``p`` units and writes
+            the input into the last ``p``. With ``abs`` the state then stores the last ``n / p`` inputs, if they are not
+            negative. This suits long sequences of few features, such as images pixel by pixel.
 
     Attributes:
         U: ``(n + p, n)`` reflection vectors, lower trapezoidal.
         bias: ``(n,)``.
-        angles: ``(n/2,)``, of the Householder activation.
-        storage: ``(2 n, n)`` reflection vectors of the second frame, of an activation with slopes.
-        scales: ``(n,)``, the logarithms of the diagonal.
+        angles: ``(n/2,)``, only for the Householder activation.
+        storage: ``(2 n, n)`` reflection vectors of the second frame, only for an activation with slopes.
+        scales: ``(n,)``, logarithms of the diagonal, only for an activation with slopes.
 
     Raises:
         ConfigurationError: an option out of its range, or an odd number of units.
@@ -151,17 +153,17 @@ class BoundedGainRNN(RecurrentLayer):
         """Return weights and proof for an activation with slopes; ``double``: from exact float64 copies."""
         U, S, scales = ((v.double() if double else v) for v in (self.U, self.storage, self.scales))
         rate, slope = (1.0 - MARGIN) * (self.rate or 1.0), lookup(self.activation).slope[1]
-        sizes: dict[str, float] = {"gain": (1.0 - MARGIN) * self.gain, "rate": rate, "slope": slope, "room": MARGIN}
+        sizes: dict[str, float] = {"gain": (1.0 - MARGIN) * self.gain, "rate": rate, "slope": slope, "margin": MARGIN}
         return sloped_gain(reflected_frame(S), reflected_frame(U), scales, **sizes)
 
     @property
     def prescribed_gain(self) -> float:
-        """Return ``g``."""
+        """Gain ``g`` from the input sequence to the state at any time."""
         return self.gain
 
     @property
     def prescribed_sequence_gain(self) -> float:
-        r"""Return :math:`g / \sqrt{1 - \rho^2}`, the storage's gain too; without a rate :math:`\rho = 1 - \delta`."""
+        r"""Gain :math:`g / \sqrt{1 - \rho^2}` to the sequence of states; without a rate :math:`\rho = 1 - \delta`."""
         rho = 1.0 if self.rate is None else self.rate
         contraction = (1.0 - MARGIN) * rho
         return self.gain / math.sqrt((1.0 - contraction) * (1.0 + contraction))
@@ -186,12 +188,12 @@ class BoundedGainRNN(RecurrentLayer):
         return {**NORM_PRESERVING, **TORCH_ACTIVATIONS}[self.activation](z)
 
     def matrices(self) -> dict[str, Tensor]:
-        """Return ``W``, which is ``rho K_h``."""
+        """Return the recurrent weights as ``W``."""
         return {"W": self.weights()[0]}
 
     @property
     def idle_parameters(self) -> int:
-        """Count the zeros above the diagonal of each frame, and the columns' lengths, which have no effect."""
+        """Number of parameters without effect: zeros above the diagonal of each frame, and lengths of its columns."""
         n = self.hidden_size
         return (n * (n - 1) // 2 + n) * (1 if self.activation in PAIRS else 2)
 
@@ -199,7 +201,7 @@ class BoundedGainRNN(RecurrentLayer):
     def from_matrices(
         cls, W: Tensor, V: Tensor, b: Tensor | None = None, gain: float = 1.0, rate: float | None = None, **options: Any
     ) -> BoundedGainRNN:
-        """Return the layer of given weights if ``[W / rho, V / g]`` has orthonormal rows, else of its retraction.
+        """Return a layer with the weights if ``[W / rho, V / g]`` has orthonormal rows, else with its retraction.
 
         Args:
             W: ``(n, n)`` recurrent weights.
@@ -244,15 +246,15 @@ class BoundedGainRNN(RecurrentLayer):
     ) -> list[dict[str, Any]]:
         r"""Return the options of stacked layers whose gain from input sequence to last state is at most ``gain``.
 
-        What a layer puts out is a whole sequence, and has the gain :math:`g_k / \sqrt{1 - \rho^2}`: gains of layers
-        multiply. Each below the last one has :math:`g_k = \sqrt{1 - \rho^2}`, so that its outputs move by no more
-        than what it reads, and the last one, whose last state is read, has ``gain``.
+        From its input sequence to its output sequence, layer ``k`` has the gain :math:`g_k / \sqrt{1 - \rho^2}`, and
+        these gains multiply. Each layer below the last has :math:`g_k = \sqrt{1 - \rho^2}`, hence gain one. The last
+        layer has ``gain``, since only its last state is read.
 
         Args:
             widths: input size of each layer, the lowest first.
             hidden_size: hidden size of every layer.
-            gain: gain of the whole.
-            rate: ``rho`` of all layers; ``None``: none for the last, and 0.9 for those below it, which need one.
+            gain: gain of the stack.
+            rate: ``rho`` of all layers; ``None``: no rate for the last layer, 0.9 for the layers below it.
             options: further keyword arguments of the layers.
 
         Raises:
@@ -262,7 +264,7 @@ class BoundedGainRNN(RecurrentLayer):
             >>> [round(config["gain"], 3) for config in BoundedGainRNN.stack_configs([2, 8, 8], 8, gain=0.5)]
             [0.436, 0.436, 0.5]
         """
-        bound = BELOW if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
+        bound = LOWER_LAYER_RATE if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
         contraction = (1.0 - MARGIN) * bound
         common = {"gain": math.sqrt((1.0 - contraction) * (1.0 + contraction)) * (1.0 - 1e-12), "rate": bound}
         configs = [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]
@@ -272,7 +274,7 @@ class BoundedGainRNN(RecurrentLayer):
         """Return the map, with weights realized in float64 from exact copies of the parameters.
 
         Raises:
-            UnsupportedError: for the differential equation, which this map does not have.
+            UnsupportedError: ``continuous=True``; this layer has no differential equation.
             NonFiniteError: NaN or infinite weights.
         """
         self.refuse_equation(continuous)

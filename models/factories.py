@@ -1,4 +1,4 @@
-"""User-supplied models: run ``package.module:factory`` or ``FILE.py:factory`` and report its exceptions in one line."""
+"""Import of user-supplied models, ``package.module:factory`` or ``FILE.py:factory``, with one-line error messages."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ _FACTORIES: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionar
 
 
 def from_factory(name: str) -> Any:
-    """Import a factory and return its model; modules of the working directory can be imported.
+    """Return the model of a factory; modules of the working directory can be imported.
 
     Args:
-        name: ``package.module:factory`` or ``FILE.py:factory``; a factory is called without arguments, a model is
-            taken unchanged.
+        name: ``package.module:factory`` or ``FILE.py:factory``; a factory is called without arguments; a model is
+            returned unchanged.
 
     Returns:
         A module, a system, or an object of a registered type.
 
     Raises:
-        ConfigurationError: it cannot be imported or raises an exception.
+        ConfigurationError: the code cannot be imported or raises an exception.
     """
     with users_code(name, "cannot be used as a factory"):
         value = named_value(name)
         produced = value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
     if isinstance(produced, nn.Module):
-        place, attribute = split_factory_name(name)
-        _FACTORIES[produced] = f"{_from_here(place) if is_python_file(place) else place}:{attribute}"
+        source, attribute = split_factory_name(name)
+        _FACTORIES[produced] = f"{_relative_path(source) if is_python_file(source) else source}:{attribute}"
     return produced
 
 
 def factory_of(model: nn.Module) -> str:
-    """Return the name of the factory that made a model, paths as seen from the working directory; empty for others."""
+    """Return the name of the factory that made a model, with paths relative to the working directory; else empty."""
     return _FACTORIES.get(model, "")
 
 
 def layer_code(model: nn.Module) -> str:
-    """Return ``FILE.py:Class`` of a model's user-defined layer, which registers it; empty for layers of the toolkit."""
+    """Return ``FILE.py:Class`` or ``module:Class`` of a model's user-defined layer; empty for layers of the toolkit."""
     for part in model.modules():
         kind = type(part)
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
@@ -63,12 +63,12 @@ def layer_code(model: nn.Module) -> str:
             f"{__package__}."
         )
         if registered and file and kind.__module__ != "__main__":
-            place = kind.__module__ if "." in kind.__module__ else _from_here(file)
-            return f"{place}:{kind.__qualname__}"
+            source = kind.__module__ if "." in kind.__module__ else _relative_path(file)
+            return f"{source}:{kind.__qualname__}"
     return ""
 
 
-def _from_here(file: str) -> str:
+def _relative_path(file: str) -> str:
     """Return a path relative to the working directory; absolute if it lies outside."""
     path = os.path.abspath(file)
     return os.path.relpath(path) if Path(path).is_relative_to(os.getcwd()) else path
@@ -78,10 +78,10 @@ def named_value(name: str) -> Any:
     """Import ``package.module:attribute`` or ``FILE.py:attribute``; call this inside ``users_code``.
 
     Raises:
-        ConfigurationError: there is no such file, or a module of another file is imported under its name.
+        ConfigurationError: the file does not exist, or another module of this name is already imported.
     """
-    place, attribute = split_factory_name(name)
-    value: Any = _module_of(Path(place)) if is_python_file(place) else importlib.import_module(place)
+    source, attribute = split_factory_name(name)
+    value: Any = _module_of(Path(source)) if is_python_file(source) else importlib.import_module(source)
     for step in attribute.split("."):
         value = getattr(value, step)
     remember_code(name)
@@ -106,10 +106,10 @@ def registered_layer(name: str) -> str | None:
         name: see ``from_factory``.
 
     Returns:
-        The name of ``register_layer``, or of the class of cells; ``None`` where it is neither layer nor cell.
+        The name given to ``register_layer``, or that of the cell class; ``None`` if it is neither layer nor cell.
 
     Raises:
-        ConfigurationError: it cannot be imported, is a layer that is not registered, or another one has its name.
+        ConfigurationError: the class cannot be imported, is an unregistered layer, or has the name of another layer.
 
     Example:
         >>> registered_layer("stability.models:LipschitzRNN")
@@ -121,7 +121,7 @@ def registered_layer(name: str) -> str | None:
         return cell_layer(value)
     if LAYERS.get(value.layer_name) is not value:
         raise ConfigurationError(
-            f"{name} is not registered, so that files cannot store it: put @register_layer(...) "
+            f"{name} is not registered, so files cannot store it: put @register_layer(...) "
             "of stability.models above the class"
         )
     return value.layer_name
@@ -137,7 +137,7 @@ def users_code(name: str, failed: str) -> Iterator[None]:
 
     Raises:
         ConfigurationError: type, text, file and line of the exception.
-    """  # noqa: DOC501 - errors of this package are handed on
+    """  # noqa: DOC501 - errors of this package are re-raised
     before = list(sys.path)
     sys.path.insert(0, os.getcwd())
     try:
@@ -145,9 +145,9 @@ def users_code(name: str, failed: str) -> Iterator[None]:
             yield
     except StabilityError:
         raise
-    except (Exception, SystemExit) as error:  # sys.exit(0) gives no model either
-        place = raise_location(error)
-        where = f" (at {place})" if place and not place.startswith(__file__) else ""
+    except (Exception, SystemExit) as error:  # sys.exit(0) returns no model either
+        source = raise_location(error)
+        where = f" (at {source})" if source and not source.startswith(__file__) else ""
         raise ConfigurationError(f"{name} {failed}: {error_text(error)}{where}") from error
     finally:
         PATHS.extend(path for path in sys.path if path not in (*before, *PATHS))

@@ -19,8 +19,9 @@ from stability.kernel.systems.classifier import Classifier
 from .adapters.inspection import refuse_dropout, twin
 from .classifier import ROUNDING, Run, agree_on, by_parts, classifier
 from .classifier_network import ClassifierNetwork
+from .gated_linear.block import GatedLinearBlock
 from .network import SequenceModel
-from .wrapped import TwoLogits, two_logits
+from .wrapped import MeasuredClassifier, TwoLogits, two_logits
 
 _SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
 """Scales of random changes, relative to the mean size of a sequence's own entries."""
@@ -35,13 +36,13 @@ class Reading:
     """Network as subject of claims about single inputs, with the number of steps that it reads of each input.
 
     Attributes:
-        subject: the classifier.
+        subject: the classifier; a ``MeasuredClassifier`` where attacks alone are possible.
         lengths: ``(n,)`` the first steps of each sequence, which the network reads; ``None``: all of every one.
         agrees: ``(n,)`` whether the classifier gives the network's own logits over those steps; ``None``: the network
             was run beside it on random sequences instead, whatever the data.
     """
 
-    subject: Classifier
+    subject: Classifier | MeasuredClassifier
     lengths: NDArray[np.int64] | None = None
     agrees: NDArray[np.bool_] | None = None
 
@@ -108,11 +109,23 @@ def reading(model: Any, x: Any) -> Reading:
     watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
     if watched is not None:
         return _packed(model, *watched)
+    if (measured := _measured(model)) is not None:
+        return Reading(measured)
     subject = classifier(model)
     source = model.source or model if isinstance(model, ClassifierNetwork) else model
     if not isinstance(model, (Classifier, SequenceModel)):
         _agree_on_data(source, subject, x)
     return Reading(subject)
+
+
+def _measured(model: Any) -> MeasuredClassifier | None:
+    """Return the classifier of a ``SequenceModel`` with gated linear layers and one class a sequence; else ``None``."""
+    if not isinstance(model, SequenceModel) or model.reduction == "all":
+        return None
+    if not any(isinstance(part, GatedLinearBlock) for part in model.modules()):
+        return None
+    run = twin(model).to("cpu", torch.float64).eval()
+    return MeasuredClassifier(TwoLogits(run) if model.output_size == 1 else run, model.input_size)
 
 
 def _agree_on_data(model: Run, subject: Classifier, x: Any) -> None:

@@ -30,7 +30,7 @@ class RotRNN(LinearLayer):
     r"""RotRNN, heads of damped rotations: :math:`x_t = \gamma A x_{t-1} + \xi B u_t`, :math:`y_t = C x_t + D u_t`.
 
     For each head :math:`A = P \Theta P^\top` in SO(d) with :math:`P = e^{M - M^\top}`, :math:`\gamma =
-    e^{-e^{g}}` and :math:`\xi = \sqrt{c (1 - \gamma^2) / \mathrm{Tr}(B^\top B)}`, worked out anew in every forward
+    e^{-e^{g}}` and :math:`\xi = \sqrt{c (1 - \gamma^2) / \mathrm{Tr}(B^\top B)}`, recomputed in every forward
     pass, so that for white input :math:`E\|x_t\|^2 = c (1 - \gamma^{2t})` holds at every stage of training.
 
     The state is kept as :math:`P^\top x`, which has the same norm; ``C P`` reads it. All heads together have the
@@ -38,14 +38,14 @@ class RotRNN(LinearLayer):
 
     Args:
         input_size: features per time step.
-        hidden_size: entries of the state, of all heads together.
-        heads: number of heads, a divisor of ``hidden_size``; an odd width leaves one entry of each head damped only.
+        hidden_size: size of the state, all heads together.
+        heads: number of heads, a divisor of ``hidden_size``; heads of odd size have one entry without rotation.
         output_size: outputs; ``input_size`` by default.
-        norm: limit ``c`` of the squared norm of a head.
-        stationary_start: whether ``c`` holds from the first step on, instead of growing from zero.
-        bidirectional: also run from the end, with its own ``C``; there is no ``step`` then.
+        norm: limit ``c`` of the expected squared norm of a head.
+        stationary_start: True if the expected squared norm is ``c`` from the first step; False if it grows from zero.
+        bidirectional: True to run backward as well, with a separate ``C``; ``step`` is then not available.
         gamma_min: least damping factor at the start of training, in (0, 1).
-        gamma_max: largest one.
+        gamma_max: largest damping factor at the start of training, in (0, 1).
         theta_max: largest angle at the start of training.
 
     Attributes:
@@ -53,7 +53,7 @@ class RotRNN(LinearLayer):
         theta: ``(heads, d // 2)``.
         M: ``(heads, d, d)``.
         B: ``(heads, d, input_size)``.
-        C: ``(output_size, hidden_size)``; ``C_back`` likewise, for the other direction.
+        C: ``(output_size, hidden_size)``; ``C_back`` likewise, for the backward direction.
         D: ``(output_size,)``, or ``(output_size, input_size)`` where the two differ.
 
     Raises:
@@ -94,7 +94,7 @@ class RotRNN(LinearLayer):
         self.norm = real("norm", norm, 0.0, strict=True)
         self.stationary_start = stationary_start
         self.bidirectional = bidirectional
-        why = "a state never damped has no size to tend to"
+        why = "without damping, the norm of the state has no limit"
         self.gamma_min, self.gamma_max = radii(("gamma_min", "gamma_max"), gamma_min, gamma_max, why)
         self.theta_max = real("theta_max", theta_max, 0.0)
         d, n, out = self.width, self.hidden_size, self.output_size
@@ -108,20 +108,20 @@ class RotRNN(LinearLayer):
 
     @property
     def idle_parameters(self) -> int:
-        """Count the entries in the unused symmetric part of every ``M``."""
+        """Number of parameters without effect: the symmetric part of every ``M``."""
         return self.heads * self.width * (self.width + 1) // 2
 
     def load_rotations(self, A: Tensor) -> RotRNN:
         r"""Set angles and bases so that :math:`P \Theta P^\top` are the given rotations.
 
         Args:
-            A: ``(heads, d, d)``, each in SO(d); ``(d, d)`` for all heads alike. The damping is unchanged.
+            A: ``(heads, d, d)``, each in SO(d); ``(d, d)`` for one rotation in all heads. The damping is unchanged.
 
         Returns:
             The layer itself.
 
         Raises:
-            DimensionError: another shape; for errors about matrices that are no rotations see ``rotation_planes``.
+            DimensionError: another shape. ``rotation_planes`` lists the errors for matrices that are not rotations.
 
         Example:
             >>> from stability.models.parametrizations.planes import Rotation
@@ -133,7 +133,7 @@ class RotRNN(LinearLayer):
         d = self.width
         if not isinstance(A, Tensor) or tuple(A.shape) not in ((d, d), (self.heads, d, d)):
             received = tuple(A.shape) if isinstance(A, Tensor) else type(A).__name__
-            raise DimensionError("A", f"({self.heads}, {d}, {d}) or ({d}, {d})", received, "a rotation a head")
+            raise DimensionError("A", f"({self.heads}, {d}, {d}) or ({d}, {d})", received, "one rotation per head")
         free = [Rotation(d).right_inverse(block.double()) for block in A.expand(self.heads, d, d)]
         with torch.no_grad():
             self.theta.copy_(torch.stack([theta for theta, _ in free]))
@@ -168,7 +168,7 @@ class RotRNN(LinearLayer):
         return {"A": torch.block_diag(*blocks)}
 
     def initial_state(self, x: Tensor, prepared: Realised) -> Tensor:
-        """Return zero, or for a stationary start the state that the first input maps to squared norm ``c``."""
+        """Return zero, or for a stationary start the state that gives an expected squared norm ``c`` at step 1."""
         if not self.stationary_start:
             return super().initial_state(x, prepared)
         gamma, rest = damping(self.gamma_log)

@@ -7,13 +7,12 @@ never run: ``torch.load`` with ``weights_only=True``, or an unpickler that makes
 from __future__ import annotations
 
 import os
-import pickle
 import stat
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipInfo
 
 import numpy as np
 from torch import Tensor, nn
@@ -25,14 +24,14 @@ from stability.kernel.systems.layer_stack import LayerStack
 from stability.storage.archives import archive_members
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
 from stability.storage.documents import read_json
-from stability.storage.read_errors import as_file_errors, first_sentence
+from stability.storage.read_errors import as_file_errors
 from stability.user_code import ALLOW, may_run, names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer, with_origin
 from .adapters.state_dicts import CELLS, quote, state_dict_subject
 from .factories import from_factory, registered_layer, users_code
 from .files import FORMAT, MODEL_FILE, load
-from .readers.checkpoints import Placeholder, read_checkpoint
+from .readers.checkpoints import Placeholder, read_torch_file
 from .readers.matlab import HEADER, read_mat
 from .readers.safetensors import read_metadata, read_tensors
 from .recurrent import LAYERS
@@ -250,13 +249,8 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
 def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
     members = archive_members(path)
     names = [m.filename for m in members]
-    if any(n.endswith("constants.pkl") for n in names):
-        raise FileFormatError(f"{path} holds TorchScript, which is not executed: save model.state_dict()")
-    if any(n.endswith("data.pkl") for n in names):
-        stored = sum(m.file_size for m in members)
-        if stored > 2 * path.stat().st_size + 2**20:  # torch writes its members uncompressed
-            raise FileFormatError(f"{path} declares {stored} bytes of content and has {path.stat().st_size}")
-        return _from_torch(path, cell, part, is_archive=True)
+    if any(n.endswith(("constants.pkl", "data.pkl")) for n in names):
+        return _from_torch(path, cell, part, members)
     if names and all(n.endswith(".npy") for n in names):
         return _from_arrays(read_npz(path), path, cell, part, "npz")
     raise FileFormatError(f"{path} is an archive of another kind: save model.state_dict(); of a Keras layer {_KERAS}")
@@ -281,15 +275,8 @@ def _from_json(path: Path, cell: str | None, part: str | None) -> Source:
     return _from_arrays(arrays, path, cell, part, "JSON")
 
 
-def _from_torch(path: Path, cell: str | None, part: str | None, is_archive: bool = False) -> Source:
-    # whatever a hostile file makes torch do
-    with as_file_errors(path, "is damaged, truncated or no torch file", (Exception,)), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            content = read_checkpoint(path, is_archive)
-        except pickle.UnpicklingError as error:
-            why = f"pickled code or objects, which are not executed ({first_sentence(error)})"
-            raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
+def _from_torch(path: Path, cell: str | None, part: str | None, members: list[ZipInfo] | None = None) -> Source:
+    content = read_torch_file(path, members)
     return _state_dict(_state(content, path, "tensors"), path, cell, part, "torch state dict")
 
 

@@ -22,7 +22,7 @@ from .tensors import check_sequence
 
 
 class Stack(RecurrentLayer):
-    """Stack of layers: each reads the output of the one below at the same time step.
+    """Stack of recurrent layers, each of which reads the output of the layer below at the same time step.
 
     Args:
         layers: recurrent layers, the lowest first.
@@ -34,7 +34,7 @@ class Stack(RecurrentLayer):
         the state is a tuple with one state for each layer.
 
     Raises:
-        ConfigurationError: no layers, or something that is no layer.
+        ConfigurationError: no layers, or an element that is not a recurrent layer.
         DimensionError: a layer whose input size differs from the output size below.
 
     Example:
@@ -66,12 +66,12 @@ class Stack(RecurrentLayer):
     @property
     def prescribed_gain(self) -> float | None:
         """Return the product of the last layer's gain and the lower layers' sequence gains, if all prescribe one."""
-        return _product([*map(_to_the_sequence, self.parts[:-1]), self.parts[-1].prescribed_gain])
+        return _product([*map(_sequence_gain, self.parts[:-1]), self.parts[-1].prescribed_gain])
 
     @property
     def prescribed_sequence_gain(self) -> float | None:
         """Return the product of all layers' sequence gains, if all prescribe one."""
-        return _product([_to_the_sequence(layer) for layer in self.parts])
+        return _product([_sequence_gain(layer) for layer in self.parts])
 
     @property
     def parts(self) -> list[RecurrentLayer]:
@@ -82,18 +82,18 @@ class Stack(RecurrentLayer):
         if state is None:
             return (None,) * len(self.layers)
         if not isinstance(state, (tuple, list)) or len(state) != len(self.layers):
-            raise ConfigurationError(f"the state of a stack is a tuple of {len(self.layers)} states, one a layer")
+            raise ConfigurationError(f"the state of a stack is a tuple of {len(self.layers)} states, one per layer")
         return tuple(state)
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, tuple[Any, ...]]:
         """Run over a sequence, layer by layer; see ``RecurrentLayer.forward``."""
-        return self._upwards(nn.Module.__call__, x, state)
+        return self._run_layers(nn.Module.__call__, x, state)
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, tuple[Any, ...]]:
         """Run one step of every layer; see ``RecurrentLayer.step``."""
-        return self._upwards(lambda layer, signal, layer_state: layer.step(signal, layer_state), x_t, state)
+        return self._run_layers(lambda layer, signal, layer_state: layer.step(signal, layer_state), x_t, state)
 
-    def _upwards(self, run: Callable[..., Any], signal: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    def _run_layers(self, run: Callable[..., Any], signal: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
         """Apply ``run(layer, signal, state) -> output, state after`` from the lowest layer up."""
         next_states = []
         for layer, layer_state in zip(self.parts, self._states(state)):
@@ -160,7 +160,7 @@ class Stack(RecurrentLayer):
         return {f"{name}_{k}": value for k, layer in enumerate(self.parts) for name, value in layer.matrices().items()}
 
     def driven(self, continuous: bool = False) -> Any:
-        """Return the layers' systems as a ``LayerStack``; linear layers as one system; opaque, if one layer is.
+        """Return a ``LayerStack`` of the layers' systems; one system if all are linear, opaque if one is opaque.
 
         Raises:
             UnsupportedError: a layer whose output is not its state.
@@ -175,16 +175,16 @@ class Stack(RecurrentLayer):
         for layer in self.parts:
             if not layer.outputs_hidden:
                 raise UnsupportedError(
-                    f"a stack needs layers whose output is their state; that of {type(layer).__name__} is not"
+                    f"a stack needs layers whose output is their state; the output of {type(layer).__name__} is not"
                 )
         return LayerStack(subjects)
 
     def witness(self) -> dict[str, Any] | None:
-        """Return the proofs that the layers carry, if any.
+        """Return the proofs that the layers carry by construction, if any.
 
         Returns:
             ``{"layers": [...]}``, each layer's own witness or ``None``, in the order of ``driven().layers``; ``None``
-            where no layer carries one.
+            if no layer carries one.
         """
         proofs = [layer.witness() for layer in self.parts]
         return {"layers": proofs} if any(one is not None for one in proofs) else None
@@ -194,8 +194,8 @@ class Stack(RecurrentLayer):
         return {"layers": [{"layer": layer.layer_name, "config": layer.config()} for layer in self.parts]}
 
 
-def _to_the_sequence(layer: RecurrentLayer) -> float | None:
-    """Return the gain to its whole output sequence that a layer prescribes, if any."""
+def _sequence_gain(layer: RecurrentLayer) -> float | None:
+    """Return the prescribed gain from a layer's input sequence to its output sequence, if it has one."""
     return getattr(layer, "prescribed_sequence_gain", None)
 
 
@@ -207,21 +207,21 @@ def _product(gains: list[float | None]) -> float | None:
 def stack_configs(
     layer: type[RecurrentLayer], input_size: int, hidden_size: int, layers: int, **options: Any
 ) -> list[dict[str, Any]]:
-    """Return the keyword arguments of each of several layers of one kind, each reading the one below.
+    """Return the keyword arguments of stacked layers of one class, each of which reads the layer below.
 
     Args:
-        layer: the class; one with a method ``stack_configs`` says itself what its layers in a stack are.
-        input_size: features per time step, of the lowest.
+        layer: class of the layers; its method ``stack_configs``, if it has one, gives the arguments.
+        input_size: features per time step of the input of the lowest layer.
         hidden_size: hidden size of every layer.
         layers: number of layers.
         options: further keyword arguments of the layers. A layer with an option ``output_size`` has ``hidden_size``
             outputs by default.
 
     Returns:
-        One mapping a layer, the lowest first.
+        One mapping per layer, the lowest first.
 
     Raises:
-        ConfigurationError: options out of their range.
+        ConfigurationError: an option out of its range.
 
     Example:
         >>> from stability.models import BoundedGainRNN, ElmanRNN

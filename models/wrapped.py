@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,27 @@ class Scaled(nn.Module):
         return self.model(x * self.scale, *lengths)
 
 
+@dataclass(frozen=True, eq=False)
+class MeasuredClassifier:
+    """Classifier that no local certificate covers, with what attacks need of a ``Classifier``.
+
+    Attributes:
+        module: the network in float64, in evaluation mode.
+        inputs: features per time step.
+    """
+
+    module: nn.Module
+    inputs: int
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """Return ``(batch, classes)`` of ``x (batch, time, features)``."""
+        with torch.no_grad():
+            return self.module(torch.tensor(x)).numpy()
+
+    def require_range(self) -> None:
+        """Accept all weights: bounds on their size are for certificates."""
+
+
 def scaled(model: Any, scale: Tensor) -> Any:
     """Return a network, or a subject of claims, with inputs in units of ``scale (features,)``, all positive.
 
@@ -132,6 +153,8 @@ def scaled(model: Any, scale: Tensor) -> Any:
         return WithLengths(Scaled(model.model, scale), model.padding / scale)
     if isinstance(model, nn.Module):
         return Scaled(model, scale)
+    if isinstance(model, MeasuredClassifier):
+        return replace(model, module=scaled(model.module, scale))
     if isinstance(model, Classifier):
         return replace(model, recurrent=with_ending(scaled(model.recurrent, scale), SCALED))
     if isinstance(model, LayerStack):

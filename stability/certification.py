@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from stability.certificate import Certificate
+from stability.checkpoint_certificate import find_checkpoint_layers
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.definiteness import refuse_flushing
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Verdict
+from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.parts import part_of
 from stability.search.certification_stages import (
     Progress,
@@ -28,6 +30,7 @@ from stability.search.certification_stages import (
     try_criteria,
 )
 from stability.search.criteria.lure import NAMES, Options
+from stability.search.gated_linear import certify_checkpoint, certify_gated_layer
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate, parse_rate, reaches_rate
 from stability.search.trajectories.input_range import input_range as checked_range
@@ -60,7 +63,7 @@ def certify(
     input_range: Any = None,
     start: Any = None,
     horizon: int | None = None,
-) -> Certificate:
+) -> Any:
     """Certify or refute global exponential incremental stability (contraction).
 
     Args:
@@ -96,7 +99,8 @@ def certify(
         horizon: the number of steps in use.
 
     Returns:
-        A certificate; ``certificate.verdict`` is certified, refuted or inconclusive. What it proves,
+        A ``Certificate``, or a ``CheckpointCertificate`` for the path of a checkpoint with gated linear layers;
+        ``certificate.verdict`` is certified, refuted or inconclusive. What it proves,
         ``stability.verify`` re-proves.
 
     Raises:
@@ -116,9 +120,13 @@ def certify(
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
     refuse_flushing()
+    if isinstance(subject, (str, PathLike)) and find_checkpoint_layers(subject) is not None:
+        return certify_checkpoint(subject)
     carried = getattr(subject, "witness", None)
     carried = carried() if callable(carried) else None
     target = restrict_inputs(as_subject(subject), input_box)
+    if isinstance(target, GatedLinearLayer):
+        return certify_gated_layer(target)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_box if input_range is None else input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}

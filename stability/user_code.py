@@ -1,4 +1,4 @@
-"""User-supplied code, ``package.module:factory`` and ``FILE.py:factory``: names, exceptions, and what may run."""
+"""Names, exceptions and permissions of user-supplied code (``package.module:factory`` or ``FILE.py:factory``)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import traceback
 from pathlib import Path
 
 ALLOW = "STABILITY_RUN_CODE"
-"""Environment variable: 1 lets files name any code."""
+"""Environment variable; its value 1 permits all code that a file names."""
 _NAMED: set[Path] = set()
-"""Files of ``_mark`` for code that was named in this process."""
+"""Paths of ``_record_path`` for the code that was named in this process."""
 
 
 def names_code(name: str) -> bool:
@@ -77,29 +77,29 @@ def raise_location(error: BaseException) -> str:
 
 
 def may_run(name: str) -> bool:
-    """Return True if code that a file names may run: this user named or trained with it before, exactly as it is now.
+    """Return True if code that a file names may run: this user named it before, with the same path and content.
 
-    A folder from somebody else may hold code beside its runs. Such code runs only if the environment variable
+    A folder from another person may contain code beside its runs. Such code runs only if the environment variable
     ``STABILITY_RUN_CODE`` is 1.
 
     Args:
         name: as for ``from_factory``; the code must lie in or below the working directory.
     """
-    mark = _mark(name)
-    return os.environ.get(ALLOW) == "1" or (mark is not None and (mark in _NAMED or mark.is_file()))
+    record = _record_path(name)
+    return os.environ.get(ALLOW) == "1" or (record is not None and (record in _NAMED or record.is_file()))
 
 
 def remember_code(name: str) -> None:
-    """Note that this user runs some code, by the path and the content of its file, in ``$XDG_STATE_HOME/stability``."""
-    if (mark := _mark(name)) is not None:
-        _NAMED.add(mark)
-        with contextlib.suppress(OSError):  # if the file cannot be written, the note lasts for this process
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
+    """Record in ``$XDG_STATE_HOME/stability`` that this user runs code, by the path and the content of its file."""
+    if (record := _record_path(name)) is not None:
+        _NAMED.add(record)
+        with contextlib.suppress(OSError):  # if the file cannot be written, the record lasts for this process
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.touch()
 
 
-def _mark(name: str) -> Path | None:
-    """Return the file of code below the working directory; ``None`` for code elsewhere."""
+def _record_path(name: str) -> Path | None:
+    """Return the path of the record of code in or below the working directory; ``None`` for code elsewhere."""
     source = split_factory_name(name)[0]
     stem = Path(os.path.abspath(source if is_python_file(source) else source.replace(".", "/")))
     file = next((p for p in (stem, stem / "__init__.py", stem.with_suffix(".py")) if p.is_file()), None)

@@ -7,7 +7,7 @@ A bad certificate gives a negative answer, never an exception.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.certificate import Certificate
+from stability.checkpoint_certificate import (
+    CheckpointCertificate,
+    CheckpointLayer,
+    LayerClaims,
+    checkpoint_layers,
+    is_checkpoint_certificate,
+)
 from stability.display import Displayed, draw_envelope, number
 from stability.errors import ConfigurationError, StabilityError
 from stability.exact_verification import check_exact
@@ -109,6 +116,10 @@ class Verification(Displayed):
         return draw_envelope(self.pairs, self.discrete, ax, title, until)
 
 
+MAIN = (*OPEN, "forgetting")
+"""Possible main claims: contraction under every input or those in a box; bounded states of a gated linear layer."""
+
+
 def describe_subject(subject: Any) -> str:
     """Identify a subject in one line: kind, name, size, and the SHA-256 of its stored numbers."""
     name = getattr(subject, "name", "")
@@ -167,13 +178,16 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
 
 
 @np.errstate(all="ignore")
-def verify(certificate: Certificate | str | Path, *, method: str = "float") -> Verification:
+def verify(
+    certificate: Certificate | CheckpointCertificate | str | Path, *, method: str = "float", weights: Any = None
+) -> Verification:
     """Re-check a certificate from scratch, rounding errors included, without a solver.
 
     Args:
         certificate: a certificate or the path of its file.
         method: ``float`` (directed error bounds around a Cholesky factorization, any size) or ``exact``
             (rational arithmetic; for matrix-inequality proofs up to 64 states).
+        weights: folder or file of the weights, for the certificate of a checkpoint, which holds none.
 
     Returns:
         ``valid`` with ``reason`` and one check a claim. A damaged, truncated or altered file is invalid, and
@@ -192,6 +206,8 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
 signal, any two trajectories x, y satisfy |x(t) - y(t)|_2 <= 1.00001 * exp(-0.9999 t) |x(0) - y(0)|_2 for all t >= 0.
     """
     as_choice("method", method, ("float", "exact"))
+    if weights is not None or is_checkpoint_certificate(certificate):
+        return _verify_checkpoint(certificate, weights)
     if not isinstance(certificate, (Certificate, str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"verify takes a Certificate or the path of its file, got {type(certificate).__name__}"
@@ -230,6 +246,50 @@ signal, any two trajectories x, y satisfy |x(t) - y(t)|_2 <= 1.00001 * exp(-0.99
     )
 
 
+def _verify_checkpoint(certificate: Any, weights: Any) -> Verification:
+    """Read every layer again, compare its digest and check its claims."""
+    if not is_checkpoint_certificate(certificate):
+        raise ConfigurationError("weights are for the certificate of a checkpoint; this certificate holds its own")
+    if not isinstance(certificate, CheckpointCertificate):
+        try:
+            certificate = CheckpointCertificate.load(certificate)
+        except StabilityError as error:
+            return Verification(False, str(error))
+    if weights is None:
+        reason = "the file holds no weights: give the folder that they are in (weights=FOLDER, or --weights FOLDER)"
+        return Verification(False, reason)
+    checks: list[Check] = []
+    try:
+        known = {one.index: one for one in checkpoint_layers(weights)}
+        problem = next((text for record in certificate.layers if (text := _layer_problem(record, known, checks))), None)
+    except (StabilityError, OSError) as error:
+        return Verification(False, f"the weights cannot be read: {error}")
+    proved = [check for check in checks if check.evidence == Evidence.PROVED]
+    verdict = str(certificate.verdict)
+    if problem or not proved:
+        return Verification(False, problem or "nothing to check: the file proves nothing", tuple(checks), verdict)
+    covered = f"{len(certificate.layers)} of {len(known)} gated linear layers"
+    reason, subject = f"{len(proved)} claims about {covered} proved again", f"{certificate.name}, {covered}"
+    statement = proved[0].statement
+    return Verification(True, reason, tuple(checks), verdict, "proved", statement, subject=subject, discrete=True)
+
+
+def _layer_problem(record: LayerClaims, known: Mapping[int, CheckpointLayer], checks: list[Check]) -> str | None:
+    """Check the claims of one layer, append the outcomes, and return the first reason of a refusal or ``None``."""
+    found = known.get(record.layer)
+    layer = None if found is None else found.build(record.input_set)
+    read = None if layer is None or found is None else (layer.digest, found.type, layer.taps)
+    if read != (record.digest, record.type, record.taps):
+        return f"layer {record.layer} of these weights is not the one of the certificate"
+    main, *further = record.claims
+    if main.name not in ("state_bound", "forgetting"):
+        return f"the main claim of layer {record.layer} must be its state bound or its forgetting, not {main.name!r}"
+    found_checks = [verify_claim(layer, claim) for claim in record.claims]
+    checks += [replace(check, claim=f"layer {record.layer}, {check.claim}") for check in found_checks]
+    wrong = next((f"layer {record.layer}, {c.claim}: {c.reason}" for c in found_checks if not c.valid), None)
+    return wrong or _further_claims_problem(main, tuple(further))
+
+
 def _proved_claims(checks: tuple[Check, ...]) -> str:
     """Return the proved further claims, joined."""
     return ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
@@ -261,9 +321,9 @@ def _checked_exactly(subject: Any, main: Claim, first: Check) -> Check:
 def _cover_problem(certificate: Certificate) -> str | None:
     """Return the reason why rate and overshoot on the cover are not those of the main claim, or ``None``."""
     claim = certificate.claim
-    if claim.name not in OPEN:
+    if claim.name not in MAIN:
         return f"the main claim must be contraction, not {claim.name!r}"
-    if claim.verdict is not Verdict.CERTIFIED:
+    if claim.verdict is not Verdict.CERTIFIED or claim.name == "state_bound":
         if certificate.rate is None and certificate.overshoot is None:
             return None
         return "a rate stands on the cover of a certificate that certifies none"

@@ -23,9 +23,12 @@ from ..results import plain_value
 from ..tasks import Range, Task
 from ..tasks.ranges import width
 from ..tasks.scores import IGNORED
+from ..unroll import flat_state, layer_inputs, only_layer
 from .budgets import AnalysisSettings, Budget
 from .fitting import answers_of
 
+MOST_STATES = 1024
+"""Most entries of a state whose Jacobians are computed for a report: some minutes on one core for each step."""
 NO_DATA = (
     "no data are known for this model: name a task with --task, or data of your own with --data FILE.npz, "
     "x (n, time, features) and y (n,)"
@@ -135,6 +138,18 @@ class Work:
         lengths = real_steps.sum(1)
         rows = lengths.argsort(descending=True, stable=True)[:size]
         return model, x[rows, : int(lengths[rows].min())]
+
+    def sequences_for_jacobians(self, size: int) -> tuple[nn.Module, Tensor]:
+        """Return ``whole_sequences`` of a model whose state has at most ``MOST_STATES`` entries.
+
+        Raises:
+            UnsupportedError: no model or no data, or a larger state.
+        """
+        model, x = self.whole_sequences(size)
+        states = flat_state(only_layer(model).begin(layer_inputs(model, x[:1]))[1]).shape[1]
+        if states > MOST_STATES:
+            raise UnsupportedError(f"needs Jacobians of {states} entries of the state: a report takes {MOST_STATES}")
+        return model, x
 
     def with_answers(self) -> tuple[nn.Module, Task]:
         """Return model and task, after a check that the outputs can be compared with the targets.

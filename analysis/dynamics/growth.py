@@ -165,7 +165,7 @@ def _steepest(work: Work) -> np.ndarray | None:
 
 def growth_step(work: Work) -> None:
     """Run the step ``growth`` of an analysis and write its files."""
-    _, x = work.whole_sequences(1)
+    _, x = work.sequences_for_jacobians(1)
     several = max(FEWEST, min(3 * work.budget.trajectories, MOST_STEPS // x.shape[1]))
     model, x = work.whole_sequences(several)
     result = local_growth(model, x)

@@ -319,7 +319,7 @@ def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> Lya
 
 def lyapunov_step(work: Work) -> None:
     """Run the step ``lyapunov`` of an analysis and write its files."""
-    model, x = work.whole_sequences(min(work.budget.samples, work.budget.trajectories))
+    model, x = work.sequences_for_jacobians(min(work.budget.samples, work.budget.trajectories))
     result = lyapunov_exponents(model, x, seed=work.seed)
     work.write_table("lyapunov.csv", result.frame())
     bound = _bound_for(work, result.steps)

@@ -21,6 +21,7 @@ from stability.search.local.largest_radius import NORMS, largest_balls
 from stability.search.local.request import check_radius_range
 
 from ...models.packed import Reading
+from ...models.wrapped import MeasuredClassifier
 from ..attacks.masked import unwarned
 from ..attacks.projections import NORMS as NORMS_OF
 from ..attacks.smallest import CLEAR, attack_radii, check_budget
@@ -31,6 +32,7 @@ from ..results import Record, plain_value
 from .request import as_arrays, checked_limit, first_steps, prepare
 
 Array = NDArray[np.float64]
+Subject = Classifier | MeasuredClassifier
 _AT_ONCE = {"l2": 64, "linf": 8}
 """Samples per call of a search; their proofs are kept before the next ones start."""
 _WORK = 6e7
@@ -182,7 +184,8 @@ def local_radius(
     Args:
         model: a classifier: a ``SequenceModel`` with any layer that has a system, and whatever else
             ``stability.models.classifier`` reads; or what ``stability.models.packed.reading`` gave for these inputs. A
-            network that packs its sequences is examined on the steps of each one that it reads.
+            network that packs its sequences is examined on the steps of each one that it reads. Of one with gated
+            linear layers only attack radii are computed.
         x: ``(n, time, features)``, a tensor or an array; as it is, float32 becomes float64 exactly.
         y: ``(n,)`` class labels.
         norm: ``"l2"`` or ``"linf"``, over the whole sequence.
@@ -248,19 +251,22 @@ def local_radius(
         samples.attacked(read.subject, rows, attacks)
         if progress is not None and len(parts) > 1:
             progress("attacks", int(samples.seen.sum()), len(x))
+    subject = read.subject
     for rows, steps, ends, own in parts:
+        if isinstance(subject, MeasuredClassifier):
+            break
         options = {**measure, "epsilon": epsilon, "bounds": as_arrays(ends), "time_limit": time_limit}
         options["mask"] = None if own is None else own.numpy()
         rows = rows[samples.correct[rows]]
-        together = min(_AT_ONCE[norm], max(1, int(_WORK / (steps * read.subject.states**2))))
+        together = min(_AT_ONCE[norm], max(1, int(_WORK / (steps * subject.states**2))))
         for start in range(0, len(rows), together):
             part = rows[start : start + together]
             if progress is not None:
                 progress("certificates", int(samples.asked.sum()), int(samples.correct.sum()))
             start_time = time.perf_counter()
             inputs, upper = samples.inputs[part, :steps], samples.upper[part]
-            attacks = largest_balls(read.subject, inputs, samples.labels[part], upper=upper, **options)
-            samples.proved(part, attacks, time.perf_counter() - start_time, keep, **measure)
+            balls = largest_balls(subject, inputs, samples.labels[part], upper=upper, **options)
+            samples.proved(part, balls, time.perf_counter() - start_time, keep, **measure)
     result = samples.result(read, norm, budget, epsilon)
     moved = result.adversarial if scale is None else result.adversarial * np.asarray(scale)
     moved = np.where(result.adversarial == x.numpy(), raw.numpy(), moved)
@@ -277,7 +283,7 @@ class _Samples:
         self.upper, self.seconds = np.full(n, np.inf), np.zeros(n)
         self.claims: list[Claim | None] = [None] * n
 
-    def attacked(self, subject: Classifier, rows: NDArray[np.int64], result: AttackResult) -> None:
+    def attacked(self, subject: Subject, rows: NDArray[np.int64], result: AttackResult) -> None:
         """Add attacks on samples of one length; the subject itself recomputes each success."""
         steps, z = result.adversarial.shape[1], result.adversarial.numpy()
         self.seen[rows] = True
@@ -320,7 +326,7 @@ def _own(lengths: NDArray[np.int64], x: Array) -> NDArray[np.bool_]:
     return (np.arange(x.shape[1]) < lengths[:, None])[:, :, None]
 
 
-def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Array, correct: NDArray[np.bool_]) -> Array:
+def _upper(subject: Subject, z: Array, labels: NDArray[np.int64], norms: Array, correct: NDArray[np.bool_]) -> Array:
     """Return attack radii; the subject itself recomputes each success from the perturbed input."""
     logits = subject.logits(z)
     rows = np.arange(len(z))

@@ -15,13 +15,14 @@ from stability.kernel.systems.classifier import Classifier
 
 from ...models.classifier_network import ClassifierNetwork
 from ...models.packed import Reading, reading
+from ...models.wrapped import MeasuredClassifier
 from ..attacks.smallest import stored_bounds
 from ..attacks.threat import Bounds
 from ..attacks.units import in_units
 from ..guard import check_dense, check_labelled, check_number
 
 Array = NDArray[np.float64]
-Prepared = tuple[Reading, ClassifierNetwork, Tensor, Tensor, Bounds, Tensor | None, Tensor]
+Prepared = tuple[Reading, nn.Module, Tensor, Tensor, Bounds, Tensor | None, Tensor]
 
 
 def prepare(model: nn.Module | Classifier | Reading, x: Any, y: Any, bounds: Bounds, mask: Any, scale: Any) -> Prepared:
@@ -41,14 +42,19 @@ def prepare(model: nn.Module | Classifier | Reading, x: Any, y: Any, bounds: Bou
         x = x.detach().double().cpu()
     read = reading(model, x)
     read.subject.require_range()
-    network = ClassifierNetwork(read.subject)
+    network = _network(read)
     x, y = check_labelled(network, x, y.cpu() if isinstance(y, Tensor) else y)
     mask = _checked_mask(mask, x)
     if scale is None:
         return read, network, x, y, free, mask, x
     read, z, free, mask = in_units(read, x, scale, free, mask)
     read.subject.require_range()
-    return read, ClassifierNetwork(read.subject), z, y, free, mask, x
+    return read, _network(read), z, y, free, mask, x
+
+
+def _network(read: Reading) -> nn.Module:
+    subject = read.subject
+    return subject.module if isinstance(subject, MeasuredClassifier) else ClassifierNetwork(subject)
 
 
 def first_steps(bounds: Bounds, steps: int) -> Bounds:

@@ -102,6 +102,17 @@ PRESETS: dict[str, Preset] = {
     ),
     "lstm": _units("lstm", "LSTM", "the gated reference: accurate, and hard to certify"),
     "gru": _units("gru", "GRU", "the other gated reference"),
+    "mamba2": Preset(
+        "mamba2",
+        {"state_size": 8},
+        COMMON,
+        "Mamba-2",
+        "a matrix for each head, with decays chosen by the input",
+        hidden=16,
+    ),
+    "gated_deltanet": Preset(
+        "gated_deltanet", {"key_size": 8}, COMMON, "Gated DeltaNet", "a matrix that replaces what a key held", hidden=16
+    ),
     "elman": _units("elman", "Elman RNN", "the simplest recurrent network"),
     "householder": _units(
         "householder",
@@ -116,6 +127,8 @@ PRESETS: dict[str, Preset] = {
         heads=8,
     ),
     "lru": _units("lru", "LRU", "the other linear recurrence: complex diagonal, its rate is the largest modulus"),
+    "mamba": Preset("mamba", {"state_size": 8}, COMMON, "Mamba", "decays and inputs chosen by the input", hidden=16),
+    "s4d": Preset("s4d", {"state_size": 16}, COMMON, "S4D", "a constant state space model of each feature", hidden=16),
     "unitary": _units(
         "unitary",
         "Unitary RNN",

@@ -1,1 +1,1 @@
-"""Adapters from modules to subjects of claims, cross-checked: ``torch.nn``, containers, state dicts, quantized ones."""
+"""Adapters that read torch modules, state dicts and quantized modules as subjects of claims, with cross-checks."""

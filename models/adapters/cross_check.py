@@ -19,7 +19,7 @@ from stability.errors import DisagreementError, StabilityError, UnsupportedError
 from stability.kernel.systems.layer_stack import LayerStack
 
 from ..recurrent import RecurrentLayer
-from .inspection import is_reparametrised, twin
+from .inspection import is_reparametrized, twin
 from .quantized import is_quantized
 
 Array = np.ndarray
@@ -177,7 +177,7 @@ def in_each_mode(
 
 def _precision(module: nn.Module) -> float:
     """Return the allowed relative rounding: that of float64, or of the dtype in which matrices are computed."""
-    if not isinstance(module, RecurrentLayer) and not is_reparametrised(module):
+    if not isinstance(module, RecurrentLayer) and not is_reparametrized(module):
         return _RELATIVE
     eps = [torch.finfo(p.dtype).eps for p in module.parameters() if p.is_floating_point()]
     return max(_RELATIVE, min(1e4 * max(eps, default=0.0), 0.05))

@@ -32,7 +32,7 @@ from ..options import TORCH_ACTIVATIONS
 from ..recurrent import RecurrentLayer
 from ..step_layer import StepLayer
 from .cross_check import cross_check_layer, cross_check_step
-from .inspection import computes_weights, refuse_altered, settled
+from .inspection import computes_weights, refuse_altered, with_current_weights
 from .quantized import is_quantized
 from .state_dicts import liquid_cell
 from .torch_modules import is_torch_recurrent, torch_kind, torch_subject
@@ -157,7 +157,7 @@ def _adapted(module: Any, kind: type) -> Subject:
     if not isinstance(module, nn.Module):
         return function(module)
     refuse_altered(module, kind)
-    subject = function(settled(module))
+    subject = function(with_current_weights(module))
     if step is not None:
         cross_check_step(step, module, subject)
     return subject
@@ -221,7 +221,7 @@ def foreign_layer(module: nn.Module) -> StepLayer:
     if cell is not None:
         return cell.layer(module)
     function, step = next(_ADAPTERS[kind] for kind in type(module).__mro__ if kind in _ADAPTERS)
-    subject = function(settled(module))
+    subject = function(with_current_weights(module))
     inputs = getattr(subject, "inputs", None)
     if inputs is None:
         raise UnsupportedError(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
 
 from .cross_check import cross_check, cross_check_quantised
-from .inspection import refuse_altered, settled
+from .inspection import refuse_altered, with_current_weights
 from .quantized import is_quantized, quantized_weights
 from .weights import KINDS, module_weights
 
@@ -57,7 +57,7 @@ def torch_subject(module: Any) -> Subject:
         cross_check_quantised(module, subject)
         return subject
     refuse_altered(module, torch_kind(module))
-    subject = read(settled(module))
+    subject = read(with_current_weights(module))
     cross_check(module, subject)
     return subject
 

@@ -28,16 +28,17 @@ KINDS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru", "RNNCell": "rnn", "LSTMCell
 
 @dataclass(frozen=True, eq=False)
 class RecurrentWeights:
-    """Weights of layers of one kind, level by level and direction by direction.
+    """Weights of the layers of a recurrent network, level by level and direction by direction.
 
     Attributes:
         kind: ``rnn``, ``lstm`` or ``gru``.
-        layers: ``[w_ih, w_hh, b_ih, b_hh]`` of each, float64; a bias may be ``None``.
+        layers: ``[w_ih, w_hh, b_ih, b_hh]`` of each layer, float64; a bias may be ``None``.
         names: names of the layers in reports.
-        label: name of the whole in reports.
+        label: name of the network in reports.
         directions: 1 or 2.
         activation: activation of an ``rnn``.
-        reset_after: for a ``gru``, whether its reset gate acts behind the recurrent weights, as in torch.
+        reset_after: for a ``gru``, True if the reset gate multiplies ``w_hh h + b_hh``, as in torch; False if it
+            multiplies ``h``.
     """
 
     kind: str
@@ -49,10 +50,10 @@ class RecurrentWeights:
     reset_after: bool = True
 
     def subject(self) -> Subject:
-        """Return a single cell, or several as a ``LayerStack``.
+        """Return the cell of a single layer, or the ``LayerStack`` of several layers.
 
         Raises:
-            UnsupportedError: no weights.
+            UnsupportedError: a layer has no weights yet.
         """
         cells = [self._cell(*layer, name=name) for layer, name in zip(self.layers, self.names, strict=True)]
         return cells[0] if len(cells) == 1 else LayerStack(cells, directions=self.directions, name=self.label)
@@ -62,7 +63,7 @@ class RecurrentWeights:
             raise UnsupportedError(f"{name} has no weights yet (a lazy module before its first input?)")
         if self.kind != "rnn":
             return GatedCell(self.kind, w_ih, w_hh, b_ih, b_hh, reset_after=self.reset_after, name=name)
-        # the two biases are added here, in one rounding of their last place: b is what the network is said to have
+        # the sum of the two biases is rounded once; claims are about this rounded bias
         biases = [b for b in (b_ih, b_hh) if b is not None]
         return rnn_subject(w_hh, w_ih, sum(biases[1:], biases[0]) if biases else None, self.activation, name)
 
@@ -87,11 +88,12 @@ def module_weights(
     """Return the weights of a recurrent torch module, layer by layer and direction by direction.
 
     Args:
-        module: any that names its parameters as torch does.
+        module: recurrent module with torch's parameter names.
         kind: ``rnn``, ``lstm`` or ``gru``.
-        label: name of the whole in reports.
-        array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` if it does not exist.
-        name: name of a layer in reports, from the suffix of its weights' names: ``_l0_reverse``.
+        label: name of the network in reports.
+        array: function from a parameter name, such as ``weight_ih_l0_reverse``, to its float64 array; ``None`` if the
+            parameter does not exist.
+        name: function from the suffix of a layer's parameter names, such as ``_l0_reverse``, to its name in reports.
     """
     suffixes, directions = [""], 1 + getattr(module, "bidirectional", False)
     if hasattr(module, "num_layers"):

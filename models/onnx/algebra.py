@@ -19,7 +19,7 @@ from .sizes import RESHAPES
 Array = np.ndarray
 _CHANNELS = {op: op.lower() for op in ("Tanh", "Relu", "Sigmoid")}
 _CHANNELS |= {"LeakyRelu": "leaky_relu", "Clip": "saturation", "Shrink": "deadzone"}
-_KNOWN = (*_CHANNELS, "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
+_SUPPORTED = (*_CHANNELS, "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
 _SELECTIONS = ("Concat", "Gather", "Slice", "Split")
 """Operators whose outputs are entries of their inputs in another order."""
 _ATTRIBUTES = {
@@ -32,16 +32,16 @@ _ATTRIBUTES = {
 
 @dataclass
 class Body:
-    """Body of a loop while it is read.
+    """State of reading the body of a loop.
 
     Attributes:
-        graph: the body.
+        graph: graph of the body.
         values: expression or constant by name.
-        sizes: entries of each variable.
+        sizes: number of entries of each variable.
         channels: variable, activation and argument of each activation, in order.
-        products: factors of each variable that is a product of two values that change.
+        products: the two factors of each variable that is a product of expressions.
         inputs: variables that are inputs.
-        spent: entries of all matrices so far, at most ``LOOP_ENTRIES``.
+        spent: number of matrix entries so far, at most ``LOOP_ENTRIES``.
     """
 
     graph: Graph
@@ -53,10 +53,10 @@ class Body:
     spent: int = 0
 
     def symbol(self, name: str, size: int) -> Affine:
-        """Return a new variable."""
-        together = size + sum(self.sizes.values())
-        if together > LOOP_WIDTH:
-            raise UnsupportedError(f"with {name} its values have {together} entries, at most {LOOP_WIDTH} are read")
+        """Add a variable and return its expression."""
+        total = size + sum(self.sizes.values())
+        if total > LOOP_WIDTH:
+            raise UnsupportedError(f"with {name} its values have {total} entries; at most {LOOP_WIDTH} are read")
         self._spend(size * size, name)
         self.sizes[name] = size
         return Affine(size, {name: np.eye(size)})
@@ -75,7 +75,7 @@ class Body:
         needed = closure([name], self._inputs)
         for node in self.graph.nodes:
             if not needed.isdisjoint(node.output) and node.output[0] not in self.values:
-                self._enter(node)
+                self._evaluate(node)
         return self.values[name]
 
     def _inputs(self, name: str) -> list[str]:
@@ -84,9 +84,9 @@ class Body:
             return []
         node = self.graph.producers.get(name)
         if node is None:
-            raise UnsupportedError(f"it reads {name}, a counter or outer value, expected a state or input of the step")
+            raise UnsupportedError(f"it reads {name}, a counter or outer value; expected a state or input of the step")
         if node.output[0] != name and node.op_type != "Split":
-            raise UnsupportedError(f"it reads {name}, a further output of {node.op_type}")
+            raise UnsupportedError(f"it reads {name}, which is not the first output of {node.op_type}")
         return list(filter(None, node.input[:1] if node.op_type in (*RESHAPES, *_SELECTIONS[1:]) else node.input))
 
     def _is_known(self, name: str) -> bool:
@@ -95,12 +95,12 @@ class Body:
         constant = self.graph.constant(name)
         if constant is not None:
             if constant.dtype.kind not in "biuf":
-                raise UnsupportedError(f"the constant {name} holds {constant.dtype}, no real numbers")
+                raise UnsupportedError(f"the constant {name} holds {constant.dtype}; expected real numbers")
             self._spend(constant.size, name)
             self.values[name] = np.asarray(constant, dtype=np.float64)
         return constant is not None
 
-    def _enter(self, node: Any) -> None:
+    def _evaluate(self, node: Any) -> None:
         if node.op_type in _SELECTIONS and node.domain in DOMAINS:
             self._select(node)
             return
@@ -110,11 +110,11 @@ class Body:
         self.values[node.output[0]] = value
 
     def shaped(self, name: str, row: Array) -> Array:
-        """Return the entries of a state or input with the axes that the body declares; a batch has one row."""
+        """Return a state or input in the shape that the body declares, with batch size one."""
         return row.reshape([1] * ((len(self.graph.shape(name)) or 2) - 1) + [-1])
 
     def _select(self, node: Any) -> None:
-        """Enter the outputs of a node that selects entries: onnx's evaluator runs it on the numbers of the entries."""
+        """Evaluate a node that selects entries, by running it on the indices of the entries."""
         names = list(dict.fromkeys(node.input if node.op_type == "Concat" else node.input[:1]))
         known = {name: self.shaped(name, np.ones(size)) for name, size in self.sizes.items() if name in self.values}
         shapes = [value.shape for value in self.graph.run(names, known)]
@@ -132,7 +132,7 @@ class Body:
         if not (isinstance(a, Affine) and isinstance(b, Affine)):
             return multiplied(a, b)
         if a.size != b.size:
-            raise UnsupportedError(f"vectors of {a.size} and {b.size} entries are multiplied")
+            raise UnsupportedError(f"it multiplies vectors of {a.size} and {b.size} entries")
         name = f"product {len(self.products)}"
         self.products[name] = a, b
         return self.symbol(name, a.size)
@@ -142,14 +142,14 @@ class Body:
         op, options = node.op_type, attributes(node)
         if node.domain not in DOMAINS:
             raise UnsupportedError(f"it contains the operator {node.domain}.{op}")
-        if op not in RESHAPES and op not in _KNOWN:
+        if op not in RESHAPES and op not in _SUPPORTED:
             raise UnsupportedError(f"it contains the operator {op}")
         if op in RESHAPES:
             refuse_rounding(self.graph, node, "in its body")
             return self.values[node.input[0]]
         unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
         if unknown:
-            raise UnsupportedError(f"{op} has the attribute {unknown[0]}, which is not known here")
+            raise UnsupportedError(f"{op} has the unsupported attribute {unknown[0]}")
         operands = [self.values[name] if name else None for name in node.input]
         if op in _CHANNELS:
             return self._channel(op, options, *operands)
@@ -164,31 +164,31 @@ class Body:
     def _channel(self, op: str, options: dict[str, Any], z: Any, *ends: Any) -> Affine:
         """Return a new variable for an activation: ``Clip`` to [-1, 1], ``Shrink`` by 1, ``LeakyRelu`` of slope 0.1."""
         if not isinstance(z, Affine):
-            raise UnsupportedError(f"{op} of a constant")
+            raise UnsupportedError(f"it applies {op} to a constant")
         bounds: list[Any] = [-1.0, 1.0]
         if op == "Shrink":
             bounds = [-float(options.get("lambd", 0.5)), float(options.get("bias", 0.0))]
         elif op == "Clip":
             bounds = [*ends, *(options.get(key) for key in ("min", "max")[len(ends) :])]
         if any(isinstance(v, Affine) or np.size(v) != 1 for v in bounds) or [*map(np.squeeze, bounds)] != [-1.0, 1.0]:
-            raise UnsupportedError(f"{op} with other bounds than -1 and 1")
+            raise UnsupportedError(f"it contains {op} with other bounds than -1 and 1")
         if op == "LeakyRelu" and np.float32(options.get("alpha", 0.01)) != np.float32(0.1):
-            raise UnsupportedError(f"LeakyRelu with slope {options.get('alpha', 0.01):g} instead of 0.1")
+            raise UnsupportedError(f"it contains LeakyRelu with slope {options.get('alpha', 0.01):g} instead of 0.1")
         name = f"w{len(self.channels)}"
         self.channels.append((name, _CHANNELS[op], z))
         return self.symbol(name, z.size)
 
     def _gemm(self, options: dict[str, Any], a: Any, b: Any, c: Any = None) -> Affine:
         if options.get("transA"):
-            raise UnsupportedError("a transposed state")
+            raise UnsupportedError("it transposes a state")
         b = b.T if options.get("transB") and isinstance(b, np.ndarray) else b
         if isinstance(a, Affine) and isinstance(b, np.ndarray) and b.ndim == 2 and b.shape[0] == a.size:
             out = a.mapped(b.T)  # row vectors: h @ W
         elif isinstance(b, Affine) and isinstance(a, np.ndarray) and a.ndim == 2 and a.shape[1] == b.size:
             if options.get("transB"):
-                raise UnsupportedError("a transposed state")
+                raise UnsupportedError("it transposes a state")
             out = b.mapped(a)
         else:
-            raise UnsupportedError("a matrix product whose shapes do not fit, or of two values that change")
+            raise UnsupportedError("it contains a matrix product of unequal sizes or of two expressions")
         out = out.scaled(float(options.get("alpha", 1.0)))
         return out if c is None else added(out, c, float(options.get("beta", 1.0)))

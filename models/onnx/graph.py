@@ -1,4 +1,4 @@
-"""ONNX graph with folded constants; its pieces run in onnx's own reference evaluator."""
+"""ONNX graph with folded constants, parts of which run in onnx's reference evaluator."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Graph:
 
     Args:
         proto: ``onnx.GraphProto``.
-        outer: the graph around it, whose names it can see.
-        opsets: versions of the operators; those of the outer graph where there is one.
+        outer: enclosing graph, whose values can be read.
+        opsets: versions of the operators; ignored if there is an enclosing graph.
 
     Attributes:
         producers: node by the name of each of its outputs.
         initializers: stored tensors by name.
 
     Raises:
-        FileFormatError: a value that is given twice, a node that reads what is computed after it, a damaged constant,
-            or constants that unfold to more than ``UNFOLDED`` entries.
+        FileFormatError: a value that is defined twice, a node that reads a value computed later, a damaged constant,
+            or constants that expand to more than ``UNFOLDED`` entries.
     """
 
     def __init__(self, proto: Any, outer: Graph | None = None, opsets: Sequence[Any] = ()) -> None:
         self.proto, self.outer, self.nodes = proto, outer, list(proto.node)
         self.opsets: tuple[Any, ...] = tuple(opsets) if outer is None else outer.opsets
         self._root: Graph = self if outer is None else outer._root
-        self._room = UNFOLDED
-        self._fed = {value.name for value in proto.input}
+        self._entries_left = UNFOLDED
+        self._input_names = {value.name for value in proto.input}
         self.initializers = {tensor.name: tensor for tensor in proto.initializer}
         self.producers = {name: node for node in self.nodes for name in filter(None, node.output)}
         self._check_names()
@@ -56,15 +56,15 @@ class Graph:
 
     def _check_names(self) -> None:
         produced = [name for node in self.nodes for name in filter(None, node.output)]
-        inner = self.outer is not None  # a stored value that a file's outermost graph takes as an input is a default
+        inner = self.outer is not None  # in the outermost graph, a stored value of an input is its default
         fed = [value.name for value in self.proto.input if inner or value.name not in self.initializers]
         for name, count in Counter([*produced, *fed, *(tensor.name for tensor in self.proto.initializer)]).items():
             if count > 1:
-                raise FileFormatError(f"the ONNX value {name[:60]!a} is given twice")
+                raise FileFormatError(f"the ONNX value {name[:60]!a} is defined twice")
         waiting = set(produced)
         for node in self.nodes:
             if read_names(node) & waiting:
-                raise FileFormatError(f"the ONNX node {name_of(node)[:60]!a} reads what is computed after it")
+                raise FileFormatError(f"the ONNX node {name_of(node)[:60]!a} reads a value that is computed later")
             waiting.difference_update(node.output)
 
     @classmethod
@@ -73,23 +73,23 @@ class Graph:
 
         Raises:
             ConfigurationError: ``onnx`` is not installed.
-            FileFormatError: no whole ONNX model, too large, or with operators of its own in place of standard ones.
-            UnsupportedError: recurrent nodes in a function of the file.
+            FileFormatError: an incomplete ONNX model, one that is too large, or one that redefines standard operators.
+            UnsupportedError: a function of the file contains recurrent nodes.
         """
         model = read_model(path)
         if not model.graph.node:
-            raise FileFormatError(f"{path} is no ONNX model, or its graph is empty")
+            raise FileFormatError(f"{path} is not an ONNX model, or its graph is empty")
         redefined = [f.name for f in model.functions if f.domain in DOMAINS]
         if redefined:
             raise FileFormatError(f"{path} defines the standard operator {redefined[0][:60]!a} itself")
         hidden = [f.name for f in model.functions if any(node.op_type in RECURRENT for node in f.node)]
         if hidden:
-            how = "write it out with onnx.inliner.inline_local_functions"
-            raise UnsupportedError(f"{path} recurs inside its function {hidden[0][:60]!a}: {how}")
+            how = "inline it with onnx.inliner.inline_local_functions"
+            raise UnsupportedError(f"{path} has recurrent nodes inside its function {hidden[0][:60]!a}: {how}")
         parts = {"inputs": model.graph.input, "outputs": model.graph.output, "opset": model.opset_import}
         missing = [word for word, held in parts.items() if not held]
         if missing:
-            raise FileFormatError(f"{path} is no whole ONNX model: it has no {' and no '.join(missing)}")
+            raise FileFormatError(f"{path} is not a complete ONNX model: it has no {' and no '.join(missing)}")
         try:
             return cls(model.graph, None, model.opset_import)
         except FileFormatError as error:
@@ -101,11 +101,11 @@ class Graph:
             self._constants[name] = _stored(self.initializers[name], name)
         if name in self._constants:
             return self._constants[name]
-        hidden = self.outer is None or name in self.producers or name in self._fed
+        hidden = self.outer is None or name in self.producers or name in self._input_names
         return None if hidden else self.outer.constant(name)  # type: ignore[union-attr]
 
     def _folded(self, node: Any, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
-        """Return the outputs of a node of constants by name; empty if it cannot be evaluated."""
+        """Return the outputs by name of a node with constant inputs; empty if it cannot be evaluated."""
         from onnx import TensorProto
         from onnx.reference.op_run import RuntimeTypeError
 
@@ -118,9 +118,9 @@ class Graph:
             if node.op_type == "Identity":
                 return {node.output[0]: values[0]}  # type: ignore[dict-item]
             entries = entries_of(node, values, options)
-            if entries > self._root._room:
-                raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} unfolds to {entries} entries")
-            self._root._room -= entries
+            if entries > self._root._entries_left:
+                raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} expands to {entries} entries")
+            self._root._entries_left -= entries
             known = {name: value for name, value in zip(node.input, values) if value is not None}
             (operator,) = self._operators([node], known, node.output)
             with np.errstate(all="ignore"):
@@ -130,11 +130,11 @@ class Graph:
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
             return {}
         if any(np.may_share_memory(result, value) for result in results for value in known.values()):
-            self._root._room += entries  # another view of the same numbers
+            self._root._entries_left += entries  # another view of the same numbers
         return {name: np.asarray(value) for name, value in zip(node.output, results) if name and value is not None}
 
     def shape(self, name: str) -> list[int]:
-        """Return the declared sizes of the axes of a value, zero where one is left open; empty if none is."""
+        """Return the declared shape of a value, zero for an undeclared size; empty without a declaration."""
         for value in (*self.proto.input, *self.proto.output, *self.proto.value_info):
             if value.name == name:
                 return [max(0, int(d.dim_value)) for d in value.type.tensor_type.shape.dim]
@@ -146,7 +146,7 @@ class Graph:
         return tuple(d or size for d, size in zip(dims, default)) if len(dims) >= len(default) else default
 
     def source(self, name: str, operators: Sequence[str]) -> tuple[str, list[Any]]:
-        """Walk back along first inputs through some operators; return where that ends, and the nodes on the way."""
+        """Walk backward along first inputs through given operators; return the last name and the visited nodes."""
         walked = []
         while (node := self.producers.get(name)) is not None and node.op_type in operators and node.domain in DOMAINS:
             walked.append(node)
@@ -158,7 +158,7 @@ class Graph:
 
         Args:
             outputs: names to compute.
-            feeds: values by name; what stands before them in the graph is not run.
+            feeds: values by name; nodes that only these depend on are not run.
 
         Returns:
             The arrays.
@@ -166,12 +166,12 @@ class Graph:
         Raises:
             FileFormatError: a value with too many entries.
             StabilityError: an error while reading a node.
-            UnsupportedError: a value that is neither fed nor constant, or an operator that cannot be evaluated.
+            UnsupportedError: a value neither in ``feeds`` nor constant, or an operator that cannot be evaluated.
         """
         key = (tuple(outputs), *((name, value.shape, value.dtype) for name, value in feeds.items()))
         try:
             if key not in self._evaluators:
-                self._evaluators[key] = self._piece(outputs, feeds)
+                self._evaluators[key] = self._operators_between(outputs, feeds)
             operators, constants = self._evaluators[key]
             results: dict[str, Any] = {"": None, **constants, **feeds}
             with np.errstate(all="ignore"):
@@ -189,25 +189,25 @@ class Graph:
             reason = str(error).strip().partition("\n")[0][:120]
             raise UnsupportedError(f"onnx's evaluator cannot run it: {type(error).__name__}: {reason}") from error
 
-    def _piece(
+    def _operators_between(
         self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]
     ) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """Return the operators between the fed and the wanted values, and the constants that they read."""
-        wanted, constants, nodes = {name for name in outputs if name not in feeds}, {}, []
+        """Return the operators that compute ``outputs`` from ``feeds``, and the constants that they read."""
+        needed, constants, nodes = {name for name in outputs if name not in feeds}, {}, []
         for node in reversed(self.nodes):
-            if wanted.isdisjoint(name for name in node.output if name not in self._constants):
+            if needed.isdisjoint(name for name in node.output if name not in self._constants):
                 continue
             if node.op_type not in RUN or node.domain not in DOMAINS:
-                raise UnsupportedError(f"the operator {node.op_type} is not run beside a system")
+                raise UnsupportedError(f"the operator {node.op_type} cannot be run for the comparison with the system")
             nodes.insert(0, node)
-            wanted.update(name for name in node.input if name and name not in feeds)
+            needed.update(name for name in node.input if name and name not in feeds)
         double = any(value.dtype == np.float64 for value in feeds.values())
         nodes = list(map(in_double, nodes)) if double else nodes
-        for name in wanted - {name for node in nodes for name in node.output}:
+        for name in needed - {name for node in nodes for name in node.output}:
             constant = self.constant(name)
             if constant is None:
-                raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
-            constants[name] = np.asarray(constant, order="C")  # which leaves a number without axes one
+                raise UnsupportedError(f"the graph cannot be compared with its system: {name} is an outer value")
+            constants[name] = np.asarray(constant, order="C")  # keeps a scalar without axes
             if double and constant.dtype == np.float32:
                 constants[name] = constants[name].astype(np.float64)
         return self._operators(nodes, {**feeds, **constants}, outputs), constants
@@ -226,7 +226,7 @@ class Graph:
 
 
 def in_double(node: Any) -> Any:
-    """Return a node in place of a cast to a shorter float that casts to double; any other node as it is."""
+    """Return a cast to double in place of a cast to a shorter float; return any other node unchanged."""
     from onnx import TensorProto, helper
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -250,12 +250,12 @@ def evaluator(model: Any) -> Any:
 
 
 def _stored(tensor: Any, name: str) -> np.ndarray:
-    """Return the numbers of a stored tensor, after a check of its shape against its bytes."""
+    """Return a stored tensor as an array; its shape is checked against its bytes first."""
     from onnx import numpy_helper
 
     count = math.prod(tensor.dims)
     if any(d < 0 for d in tensor.dims) or count > tensor.ByteSize() * 2:  # nothing is narrower than half a byte
-        raise FileFormatError(f"the ONNX constant {name[:60]!a} claims more than it holds, {tuple(tensor.dims)[:8]}")
+        raise FileFormatError(f"the ONNX constant {name[:60]!a} is shorter than its shape {tuple(tensor.dims)[:8]}")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, LookupError, RuntimeError, AttributeError, ArithmeticError) as error:
@@ -279,7 +279,7 @@ def name_of(node: Any) -> str:
 
 
 def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
-    """Raise an error for a node that appears to keep its values but changes numbers.
+    """Raise an error for a ``Cast`` or ``Dropout`` node that changes its values.
 
     Raises:
         UnsupportedError: a cast to anything but float and double, or dropout in training mode.
@@ -292,7 +292,7 @@ def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
     if node.op_type == "Dropout":
         mode = graph.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else np.array(False)
         if mode is None or mode.any() or options.get("is_test", 1) != 1:
-            raise UnsupportedError(f"{where}: a Dropout in training mode makes another map of every step")
+            raise UnsupportedError(f"{where}: a Dropout in training mode makes every step random")
 
 
 def attributes(node: Any) -> dict[str, Any]:

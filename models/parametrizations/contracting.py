@@ -1,8 +1,8 @@
-r"""Parametrization of networks that contract for every value of their free parameters, with the proof.
+r"""Parametrizations of networks that contract for every value of their free parameters, with their proofs.
 
-Both parametrizations satisfy the multiplier LMI for slopes in [0, 1] by construction, at a witness ``(P, L)`` that
-comes with the matrices, and reach every network that the LMI certifies with the margin. The discrete one is an explicit
-relative (no channel feedback) of the recurrent equilibrium networks of Revay, Wang, Manchester, "Recurrent Equilibrium
+Both parametrizations satisfy the multiplier LMI for slopes in [0, 1] by construction and return its solution
+``(P, L)`` with the matrices. They reach every network that the LMI certifies with the margin. The discrete one is an
+explicit variant (no channel feedback) of the networks of Revay, Wang, Manchester, "Recurrent Equilibrium
 Networks: Flexible Dynamic Models with Guaranteed Stability and Robustness" (2021).
 """
 
@@ -53,7 +53,7 @@ def unit_ball(raw: Tensor) -> Tensor:
         raw: ``(n, n)``, free.
 
     Returns:
-        ``(n, n)``.
+        ``S (n, n)``.
 
     Example:
         >>> unit_ball(torch.tensor([[1e3]]))[0, 0].item() < 1
@@ -66,7 +66,7 @@ def unit_ball(raw: Tensor) -> Tensor:
 def continuous_factors(
     V: Tensor, l: Tensor, X: Tensor, S_raw: Tensor, K_raw: Tensor, rate: float, margin: float
 ) -> ContinuousFactors:
-    r"""Return a continuous-time network that contracts at least at ``rate``, for slopes in [0, 1].
+    r"""Return a continuous-time network that contracts at ``rate`` or faster, for slopes in [0, 1].
 
     .. math:: P = V^T V + \delta I, \quad Q = X^T X + \epsilon I, \quad L = \mathrm{diag}(e^{l}), \quad
               A = P^{-1}(-Q/2 - \lambda P + K), \quad W = L^{-1}(\sqrt 2 L^{1/2} S X - P)
@@ -85,7 +85,7 @@ def continuous_factors(
         margin: relative strictness of the LMI, > 0.
 
     Returns:
-        ``A``, ``W`` and the witness.
+        ``A``, ``W`` and the proof ``P``, ``L``.
     """
     gram, square = V.T @ V, X.T @ X
     P = gram + margin * gram.diagonal().mean() * _eye(V)
@@ -99,7 +99,7 @@ def continuous_factors(
 def discrete_factors(
     X: Tensor, Y: Tensor, W: Tensor, V: Tensor, l: Tensor, rho: float, margin: float
 ) -> DiscreteFactors:
-    r"""Return a discrete-time network that contracts at least by ``rho`` per step, for slopes in [0, 1].
+    r"""Return a discrete-time network that contracts by the factor ``rho`` per step or faster, for slopes in [0, 1].
 
     .. math:: M = X^T X + \epsilon, \quad L = \mathrm{diag}(e^{l}), \quad \kappa = (1 + \delta) / 2,
 
@@ -108,8 +108,8 @@ def discrete_factors(
 
     .. math:: E = \tfrac12 (H_{11} + H_{33} / \rho^2 + Y - Y^T), \quad A = E^{-1} H_{31}, \quad B = E^{-1} V
 
-    with ``X``, ``M`` in blocks of size ``n``, ``delta`` the margin, and ``eps`` diagonal: ``margin`` times the mean of
-    the diagonal of what it is added to, for each block. By Schur on ``2 L``, ``M > 0`` is
+    with ``X``, ``M`` in blocks of size ``n``, ``delta`` the margin, and ``eps`` diagonal: in each block
+    ``margin`` times the mean diagonal entry of the matrix to which it is added. By Schur on ``2 L``, ``M > 0`` is
     ``[H11, -W^T L, H31^T; ., 2 L, V^T; ., ., H33] > 0``; and since ``E + E^T - H33 / rho^2`` is at most
     ``rho^2 E^T H33^{-1} E = rho^2 P``, this implies ``[rho^2 P, -W^T L, A^T E^T; ., 2 L, B^T E^T; ., ., H33] > 0``: by
     Schur on ``H33`` the LMI at ``(P, L, rho)``.
@@ -117,14 +117,14 @@ def discrete_factors(
     Args:
         X: ``(2 n, 2 n)``, free.
         Y: ``(n, n)``, free.
-        W: ``(n, n)``, free: the network's own.
+        W: ``(n, n)``, free; it is the ``W`` of the network.
         V: ``(n, n)``, free.
         l: ``(n,)``, free.
         rho: in (0, 1].
         margin: relative strictness of the LMI, > 0.
 
     Returns:
-        ``A``, ``B``, ``W`` and the witness in factors.
+        ``A``, ``B``, ``W`` and the proof in factors.
     """
     n = Y.shape[-1]
     L, kappa = torch.exp(l), 0.5 * (1.0 + margin)

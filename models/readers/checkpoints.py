@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipInfo
 
 import torch
 from torch import _utils
 
+from stability.errors import FileFormatError
+from stability.storage.read_errors import as_file_errors, first_sentence
 from stability.storage.writing import is_utf8
 
 _REBUILD = ("_rebuild_tensor_v2", "_rebuild_parameter")
@@ -42,19 +46,37 @@ class InertUnpickler(pickle.Unpickler):
         return type("Placeholder", (Placeholder,), {})  # a new class each time, for the same reason
 
 
-def read_checkpoint(path: Path, is_archive: bool) -> Any:
-    """Read a torch file with ``weights_only=True``; an archive that holds more than tensors by ``InertUnpickler``.
+def read_torch_file(path: Path, members: list[ZipInfo] | None) -> Any:
+    """Read a torch file without running its code.
 
     Args:
-        path: the file; it holds no TorchScript.
-        is_archive: True for a zip archive, False for the format of torch before 1.6.
+        path: the file.
+        members: its members where it is a zip archive; ``None`` for the format of torch before 1.6.
 
     Returns:
         The content, on the CPU.
 
     Raises:
-        Exception: the file is damaged.
+        FileFormatError: TorchScript, pickled code, content that unpacks to more than the file, or a damaged file.
     """
+    for name in (member.filename for member in members or ()):
+        if name.endswith("constants.pkl"):
+            raise FileFormatError(f"{path} holds TorchScript, which is never executed here: save model.state_dict()")
+    stored = sum(member.file_size for member in members or ())
+    if stored > 2 * path.stat().st_size + 2**20:  # torch writes its members uncompressed
+        raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
+    # whatever a hostile file makes torch do
+    with as_file_errors(path, "is damaged, truncated or no torch file", (Exception,)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return _read(path, members is not None)
+        except pickle.UnpicklingError as error:
+            why = f"pickled code or objects, which are never executed here ({first_sentence(error)})"
+            raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
+
+
+def _read(path: Path, is_archive: bool) -> Any:
+    """Read a torch file with ``weights_only=True``; an archive that holds more than tensors by ``InertUnpickler``."""
     if is_archive and is_utf8(path):
         options: dict[str, Any] = {"map_location": "cpu", "mmap": True}
         try:

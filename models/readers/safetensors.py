@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,25 @@ def read_metadata(path: Path) -> dict[str, str]:
         return handle.metadata() or {}
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return all tensors of a file, on the CPU, by name.
+def tensor_names(path: Path) -> list[str]:
+    """Return the names of all tensors of a file; no tensor is read.
 
     Raises:
         FileFormatError: see ``read_metadata``.
     """
     with _opened(path) as handle:
-        return {name: handle.get_tensor(name) for name in sorted(handle.keys())}
+        return sorted(handle.keys())
+
+
+def read_tensors(path: Path, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+    """Return tensors of a file, on the CPU, by name.
+
+    Args:
+        path: the file.
+        names: names of the tensors; all by default.
+
+    Raises:
+        FileFormatError: see ``read_metadata``, or a name that the file does not hold.
+    """
+    with _opened(path) as handle:
+        return {name: handle.get_tensor(name) for name in sorted(handle.keys() if names is None else names)}

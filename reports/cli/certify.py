@@ -17,6 +17,7 @@ from ..formatting import half_life, table, time_to
 from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
+from .checkpoints import certify_checkpoint, is_checkpoint
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
@@ -33,7 +34,7 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run directory, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx file, "
+            help="Run, checkpoint folder, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx, "
             "package.module:factory or FILE.py:factory; MODEL#PART selects one recurrent part (docs/your-model.md).",
             metavar="MODEL...",
         ),
@@ -49,7 +50,9 @@ def certify(
         no_default("Box of the inputs: LOW HIGH, data (range of the data) or a file.", metavar="LOW HIGH"),
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
-    rate: Annotated[str, typer.Option(help="Contraction rate: best, any or a number.", metavar="RATE")] = "best",
+    rate: Annotated[str, typer.Option(help="Rate: best, any or a number.", metavar="RATE")] = "best",
+    layers: Annotated[str | None, no_default("Numbers of gated linear layers; all by default.", metavar="0,5")] = None,
+    input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm, vocabulary.")] = None,
     time_limit: Annotated[
         float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
     ] = None,
@@ -60,9 +63,7 @@ def certify(
             help=f"Criterion: {', '.join(CRITERION)} (docs/criteria.md).", autocompletion=lambda: list(CRITERION)
         ),
     ] = "auto",
-    criteria: Annotated[
-        str, choice("Criteria that search for their own rate.", ("needed", "all"), "--criteria")
-    ] = "needed",
+    criteria: Annotated[str, choice("Criteria with own rates.", ("needed", "all"), "--criteria")] = "needed",
     solver: Annotated[
         str,
         typer.Option(
@@ -95,12 +96,12 @@ def certify(
     than --rate, 2 bad input, 3 refuted. Several models, --require or --min-rate print one line each, and the exit code
     is the worst (docs/gate.md).
     """
-    from .sources import check_exists, open_parts, open_subject
-
-    if len(models) == 1:  # before anything is loaded that takes time; of several each has its line
-        check_exists(models[0])
     from stability.certification import certify as prove
 
+    from .sources import check_exists, open_parts, open_subject
+
+    if is_checkpoint(models, cell, asked=bool(layers or input_set)):
+        raise typer.Exit(certify_checkpoint(models[0], layers, input_set or "norm", out, output))
     from ..stored.certificates import view
     from .data import seen_range
     from .outputs import reads, writable

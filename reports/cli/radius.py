@@ -90,6 +90,7 @@ def radius(
 
     from ...analysis.attacks.units import in_units
     from ...analysis.radius.local import local_radius
+    from ...models.wrapped import MeasuredClassifier
 
     _refuse_outside(x, bounds)
     options["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
@@ -100,6 +101,8 @@ def radius(
     result = local_radius(read, x, y, keep=None if merger is None else merger.write, **options)
     output.status()
     text = _text(result) + ("" if merger is None else _about(merger, proofs))
+    if isinstance(read.subject, MeasuredClassifier):
+        text = f"no certificate covers this network: attacked radii alone\n{text}"
     text += WORDS[unit]
     document = {**result.to_dict(), "unit": unit}
     if results.out is not None:
@@ -185,8 +188,12 @@ def _kept(
     from stability.search.local.proof_folder import NETWORK_FILE, sample_file
     from stability.search.local.proof_merging import ProofMerger, ProofQuery
 
+    from ...models.wrapped import MeasuredClassifier
+
     if path.is_dir():
         refuse_existing_files(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
+    if isinstance(read.subject, MeasuredClassifier):
+        raise ConfigurationError("no certificate covers this network, so there are no proofs to keep: omit --proofs")
     folder: Folder = context.with_resource(claim_folder(path, BY))
     asked = ProofQuery(np.asarray(x), options["norm"], options["budget"], options["mask"], read.lengths)
     return ProofMerger(folder, BY, read.subject, asked, overwrite=overwrite)

@@ -69,7 +69,7 @@ class ModelOptions:
     ] = None
     task: Annotated[str | None, with_default("Name of the task.", "digits", "--task")] = None
     data: DataFile = None
-    hidden: Annotated[int | None, with_default("Number of hidden units.", 64)] = None
+    hidden: Annotated[int | None, with_default("Number of hidden units; width of a residual block.", 64)] = None
     source: Annotated[str | None, no_default("Trained network to start from.", "--from", metavar="MODEL")] = None
     layer_settings: Annotated[
         list[str] | None,

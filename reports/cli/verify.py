@@ -11,7 +11,7 @@ import typer
 
 from ..names import claim_name, printable
 from .gate import Gate, verify_each
-from .options import Output, choice
+from .options import Output, choice, no_default
 
 if TYPE_CHECKING:
     from stability.verification import Verification
@@ -33,6 +33,9 @@ def verify(
             "--method",
         ),
     ] = "float",
+    weights: Annotated[
+        Path | None, no_default("Weights of a checkpoint, whose certificate holds digests.", metavar="FOLDER")
+    ] = None,
     *,
     gate: Gate,
     output: Output,
@@ -57,7 +60,11 @@ def verify(
         raise FileFormatError(f"{certificate} is neither a regular file nor a folder of proofs")
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
-    result = check(certificate, method=method)
+    if weights is not None:
+        from ...models import gated_layers
+
+        gated_layers(weights)  # registers the reader, and raises the errors of a damaged file
+    result = check(certificate, method=method, weights=weights)
     checks = [
         {"claim": c.claim, "verdict": c.verdict, "evidence": c.evidence, "valid": c.valid, "reason": c.reason}
         | {"statement": c.statement if c.valid else ""}

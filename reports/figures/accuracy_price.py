@@ -80,7 +80,9 @@ def _finding(models: Sequence[ModelRecord], table: Table, best: ModelRecord | No
     shares = table.set_index("model")["accuracy"]
     top = next(m for m in models if m.name == shares.idxmax())
     halving = table["model"][table["halved_within_sequences"].notna()]
-    proven = best if best in models else next(m for m in models if m.name == shares[halving].idxmax())
+    proven = (
+        best if best is not None and best in models else next(m for m in models if m.name == shares[halving].idxmax())
+    )
     high, low = (percent(shares[m.name]).replace(" ", "\xa0") for m in (top, proven))
     if shares[proven.name] == shares[top.name]:
         return f"The most accurate network, {proven.title} ({high}), is proven stable{limits(proven)}."

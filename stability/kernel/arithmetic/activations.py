@@ -26,11 +26,11 @@ class Activation:
         function: ``phi``.
         derivative: ``phi'`` (one element of the subdifferential at a kink).
         slope: ``(alpha, beta)``, the tightest interval of difference quotients.
-        bound: ``sup |phi|``; infinite for an unbounded one.
-        width: ``w`` with ``phi'(z) = beta (1 - tanh(w z)^2)`` for a smooth one; ``None`` for a piecewise linear one.
+        bound: ``sup |phi|``; infinite for an unbounded function.
+        width: ``w`` with ``phi'(z) = beta (1 - tanh(w z)^2)`` if ``phi`` is smooth; ``None`` if it is piecewise linear.
         kinks: breakpoints of a piecewise linear activation, in rising order.
-        pieces: its slopes from the left to the right, one more than kinks.
-        error: error of ``function`` in floating point, in units of ``2^-52``: relative to the value, and absolute.
+        pieces: slopes of a piecewise linear activation from left to right, one more than ``kinks``.
+        error: bounds of the relative and of the absolute rounding error of ``function``, in units of ``2^-52``.
     """
 
     name: str
@@ -54,26 +54,26 @@ class Activation:
         """Return the distance to the nearest kink, rounded downwards; infinite without kinks."""
         out = np.full(np.shape(z), np.inf)
         for kink in self.kinks:
-            away = np.abs(z - kink)
-            out = np.minimum(out, away if kink == 0.0 else away * (1.0 - 2.0**-50))
+            distance = np.abs(z - kink)
+            out = np.minimum(out, distance if kink == 0.0 else distance * (1.0 - 2.0**-50))
         return out
 
     def slopes_near(self, z: Array, reach: Array) -> tuple[Array, Array]:
-        """Return the extreme slopes of the pieces of a piecewise linear one that meet ``[z - reach, z + reach]``."""
+        """Return the least and the largest slope of the linear pieces that meet ``[z - reach, z + reach]``."""
         low, high = (np.full(np.shape(z), value) for value in (np.inf, -np.inf))
         edges = (-np.inf, *self.kinks, np.inf)
         for piece, left, right in zip(self.pieces, edges, edges[1:]):
             reachable = np.ones(np.shape(z), dtype=bool)
             for kink, side in ((left, -1.0), (right, 1.0)):
                 if np.isfinite(kink):
-                    away = side * (z - kink)
-                    reachable &= ~((away if kink == 0.0 else away * (1.0 - 2.0**-50)) > reach)
+                    distance = side * (z - kink)
+                    reachable &= ~((distance if kink == 0.0 else distance * (1.0 - 2.0**-50)) > reach)
             low = np.where(reachable, np.minimum(low, piece), low)
             high = np.where(reachable, np.maximum(high, piece), high)
         return low, high
 
     def rise(self, z: Array, v: Array) -> Array:
-        """Return ``phi(z + v) - phi(z)`` of a piecewise linear one, from the lengths of its pieces in between."""
+        """Return ``phi(z + v) - phi(z)`` of a piecewise linear activation: the sum of slope times length."""
         edges = (-np.inf, *self.kinks, np.inf)
         out = np.zeros(np.broadcast(z, v).shape)
         for slope, low, high in zip(self.pieces, edges, edges[1:]):
@@ -135,13 +135,13 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def activation(name: str) -> Activation:
-    """Look an activation up by name.
+    """Return the activation with this name.
 
-    ``leaky_relu`` has slope 0.1 on the negative side; ``saturation`` cuts at -1 and 1, ``deadzone``
-    is what it cuts off.
+    ``leaky_relu`` has slope 0.1 on the negative side. ``saturation`` clips to [-1, 1], and ``deadzone`` is ``z``
+    minus ``saturation``.
 
     Raises:
-        ConfigurationError: when there is none of that name.
+        ConfigurationError: no activation has this name.
 
     Example:
         >>> activation("tanh").slope

@@ -1,6 +1,6 @@
 r"""Proofs of positive definiteness in floating point, rounding errors included.
 
-Two facts carry everything here, with :math:`u = 2^{-53}` and :math:`\gamma_k = k u / (1 - k u)`:
+The proofs rest on two facts, with :math:`u = 2^{-53}` and :math:`\gamma_k = k u / (1 - k u)`:
 
 * a product computed with any order of summation satisfies
   :math:`|\mathrm{fl}(X Y) - X Y| \le \gamma_k |X| |Y|`, k the inner dimension (Higham 2002, section 3.5);
@@ -11,7 +11,7 @@ An interval matrix is given by its midpoint and the *action* of an entrywise err
 for symmetric ``E >= 0`` and ``s > 0``, :math:`\|S E S\|_2 \le \max_i s_i (E s)_i`, so the bound itself is never
 formed. The constants are rounded up generously (a factor of four) to cover reciprocals in triangular solves.
 
-Only numpy is used: no solver, no code that makes certificates.
+This module uses only numpy: no solver, and no code of the search for certificates.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def refuse_flushing() -> None:
     """Raise an error if ``flushes_small_numbers``.
 
     Raises:
-        ConfigurationError: saying what to do.
+        ConfigurationError: the message says how to turn the flushing off.
     """
     if flushes_small_numbers():
         raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
@@ -57,12 +57,12 @@ def refuse_flushing() -> None:
 
 @dataclass(frozen=True)
 class Definiteness:
-    """Outcome of a proof attempt.
+    """Outcome of an attempt to prove positive definiteness.
 
     Attributes:
         holds: whether positive definiteness is proved.
         shift: number subtracted from the scaled matrix to cover every rounding error.
-        reason: one clause for a reader.
+        reason: explanation in one clause.
     """
 
     holds: bool
@@ -71,7 +71,7 @@ class Definiteness:
 
 
 def gamma(k: int) -> float:
-    """Bound ``4 k u / (1 - 4 k u)`` above: the error constant of ``k`` roundings, with a safety factor.
+    """Return an upper bound of ``4 k u / (1 - 4 k u)``, the error constant of ``k`` roundings with a safety factor.
 
     Example:
         >>> 0 < gamma(100) < 1e-13
@@ -113,13 +113,13 @@ def prove_positive_definite(
     """Prove that every symmetric matrix within an error bound of ``matrix`` is positive definite.
 
     Args:
-        matrix: ``(k, k)`` computed midpoint; only the part that is symmetric to the last bit is accepted.
-        error_action: ``s -> E s`` for an entrywise bound ``E >= 0`` of the error, itself bounded from above up
-            to a relative ``1e-6``; ``None`` when the matrix is exact.
-        overwrite: the matrix may be destroyed (saves one copy).
+        matrix: ``(k, k)`` computed midpoint; it must be symmetric to the last bit.
+        error_action: ``s -> E s`` for an entrywise bound ``E >= 0`` of the error, at most ``1e-6``
+            relatively below its exact value; ``None`` when the matrix is exact.
+        overwrite: True to overwrite ``matrix``, which saves one copy.
 
     Returns:
-        Whether it is proved, with the shift used and the reason where it is not.
+        The outcome, with the shift used and the reason.
 
     Source:
         S. M. Rump, Verification of positive definiteness, BIT 46 (2006), theorem 2.3 and corollary 2.4.
@@ -190,8 +190,8 @@ def spectral_bounds(matrix: Array, low: float, high: float) -> Definiteness:
     if not outcome.holds:
         return Definiteness(False, outcome.shift, f"the lower bound fails: {outcome.reason}")
     del lower
-    rows = float(np.abs(matrix).sum(axis=1).max(initial=0.0)) * (1.0 + gamma(size))  # bounds the norm for free
-    if rows < high:
+    norm_bound = float(np.abs(matrix).sum(axis=1).max(initial=0.0)) * (1.0 + gamma(size))  # needs no factorization
+    if norm_bound < high:
         return Definiteness(True, outcome.shift, "row sums bound the norm")
     upper = -matrix
     upper[eye] += high

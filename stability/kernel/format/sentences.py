@@ -150,7 +150,16 @@ def undecided_in_box(subject: Any) -> str:
     return undecided(subject, "every input in the requested range")
 
 
-OPEN: dict[str, Callable[[Any], str]] = {"contraction": undecided, "driven_contraction": undecided_in_box}
+def unbounded_is_open(subject: Any) -> str:
+    """Return the only sentence of an open claim of a state bound of a gated linear layer."""
+    return theorem(subject, f"Boundedness of its states for {subject.input_set.phrase} is neither proved nor refuted.")
+
+
+OPEN: dict[str, Callable[[Any], str]] = {
+    "contraction": undecided,
+    "driven_contraction": undecided_in_box,
+    "state_bound": unbounded_is_open,
+}
 """Sentences of open claims by their names, which are those of the main claims of a certificate."""
 
 

@@ -29,6 +29,19 @@ SUBJECTS: Table[type] = Table(
         "residual": "stability.kernel.systems.residual_stack",
         "classifier": "stability.kernel.systems.classifier",
         "opaque": "stability.kernel.systems.opaque",
+        **dict.fromkeys(("norm_ball", "input_box", "vocabulary"), "stability.kernel.systems.input_sets"),
+        **dict.fromkeys(
+            ("affine_signal", "convolution_signal", "silu_signal", "normalized_signal"),
+            "stability.kernel.systems.derived_signals",
+        ),
+        **dict.fromkeys(
+            ("softplus_gate", "sigmoid_gate", "ratio_gate", "rg_lru_gate", "constant_gate"),
+            "stability.kernel.systems.decay_gates",
+        ),
+        **dict.fromkeys(
+            ("gated_linear", *(f"{k}_injection" for k in ("step", "convex", "root", "outer", "delta", "linear"))),
+            "stability.kernel.systems.gated_linear",
+        ),
     }
 )
 """Types of subjects by their names in files."""

@@ -19,32 +19,32 @@ from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
 Layer = DrivenSystem | GatedCell | PairwiseSystem
-_ROUNDS = 1e10
-"""Most operations for a gated layer's output box: some seconds, two rounds of bounds for a thousand units."""
+_MAX_OPERATIONS = 1e10
+"""Operations for the output box of one gated layer: a few seconds, or two sweeps of bounds for a thousand units."""
 
 
 @subject("cascade")
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerStack(Subject):
-    r"""Stack of recurrent layers, one direction or two.
+    r"""Stack of recurrent layers with one or two directions.
 
-    Level ``k`` consists of ``directions`` layers, which do not see each other. Each reads the outputs of all layers
-    of level ``k - 1`` at the same time step, one after the other in one vector; level 0 reads the input. A layer puts
-    out its state (an LSTM: ``h``). With two directions the second layer of a level runs through the sequence
+    Level ``k`` consists of ``directions`` layers, which do not read each other. Each reads the concatenated outputs
+    of all layers of level ``k - 1`` at the same time step; level 0 reads the input. The output of a layer is its
+    state (LSTM: ``h``). With two directions the second layer of a level runs through the sequence
     backwards, as in a bidirectional ``torch.nn.RNN``.
 
-    A gated layer above level 0 gets the box of what it reads as its input box: the hidden units of gated layers lie
-    in their invariant box, those of a bounded activation within its bound.
+    The input box of a gated layer above level 0 is a box of the outputs below: the hidden units of gated layers lie
+    in their invariant box, units with a bounded activation within its bound.
 
     Args:
         layers: ``DrivenSystem``, ``GatedCell`` or ``PairwiseSystem``, level by level.
-        directions: layers a level, 1 or 2.
+        directions: layers per level, 1 or 2.
         name: name in reports.
-        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
+        part: ``"PATH of WHOLE"`` for a part of a larger model, see ``stability.kernel.systems.parts``.
 
     Raises:
-        ConfigurationError: an empty stack, other subjects, layers with different time bases, two directions that are
-            promised different inputs.
+        ConfigurationError: no layers, layers of another type, layers with different time bases, or two directions with
+            different input boxes.
         DimensionError: a layer whose input size differs from the output size below.
 
     Example:
@@ -66,16 +66,16 @@ class LayerStack(Subject):
         if directions not in (1, 2) or isinstance(directions, bool):
             raise ConfigurationError(f"directions must be 1 or 2, got {directions!r}")
         _refuse_other_layers(parts, directions)
-        done: list[Layer] = []
+        checked: list[Layer] = []
         for k, layer in enumerate(parts):
             level = k // directions
-            below = done[(level - 1) * directions : level * directions] if level else []
+            below = checked[(level - 1) * directions : level * directions] if level else []
             width = sum(p.outputs for p in below) if level else parts[0].inputs
             if layer.inputs != width:
                 raise DimensionError(f"the input of layer {k}", (width,), (layer.inputs,), "it reads the level below")
-            done.append(_with_outputs_of(layer, below) if level else layer)
-        _refuse_two_boxes(done[:directions])
-        self._set(layers=tuple(done), name=str(self.name), part=as_part(self.part))
+            checked.append(_with_outputs_of(layer, below) if level else layer)
+        _refuse_two_boxes(checked[:directions])
+        self._set(layers=tuple(checked), name=str(self.name), part=as_part(self.part))
 
     def __repr__(self) -> str:
         return f"LayerStack({len(self.layers)} layers, directions={self.directions}, name={self.name!r})"
@@ -87,7 +87,7 @@ class LayerStack(Subject):
 
     @property
     def states(self) -> int:
-        """Size of all states together."""
+        """Total size of the states of all layers."""
         return sum(layer.states for layer in self.layers)
 
     @property
@@ -102,7 +102,7 @@ class LayerStack(Subject):
 
     @property
     def phrase(self) -> str:
-        """Describe the subject of a claim, without quantifiers."""
+        """Description of the stack in the sentence of a claim."""
         named = part_phrase(self, f"stack of {len(self.layers)} layers")
         kinds = ", ".join(layer.kind_name for layer in self.layers)
         return f"{named} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
@@ -132,23 +132,23 @@ class LayerStack(Subject):
         """
         if self.directions != 1 or not self.is_discrete:
             raise ConfigurationError("only a discrete stack with one direction advances step by step")
-        parts, at, signal = [], 0, np.asarray(u, dtype=np.float64)
+        parts, offset, signal = [], 0, np.asarray(u, dtype=np.float64)
         for layer in self.layers:
-            new = layer.advance(np.asarray(state, dtype=np.float64)[..., at : at + layer.states], signal)
-            at += layer.states
+            new = layer.advance(np.asarray(state, dtype=np.float64)[..., offset : offset + layer.states], signal)
+            offset += layer.states
             parts.append(new)
             signal = layer.output(new)
         return np.concatenate(parts, axis=-1)
 
 
 Cascade = LayerStack
-"""Former public name; ``"cascade"`` stays the word of certificate files."""
+"""Former public name; certificate files still use ``"cascade"``."""
 
 
 def _refuse_other_layers(layers: tuple[Layer, ...], directions: int) -> None:
     """Raise an error for layers that do not form a stack."""
     if not layers or len(layers) % directions:
-        raise ConfigurationError(f"a stack needs {directions} layers a level, got {len(layers)} in all")
+        raise ConfigurationError(f"a stack needs {directions} layers per level, got {len(layers)} in all")
     for layer in layers:
         if not isinstance(layer, Layer):
             raise ConfigurationError(
@@ -174,12 +174,12 @@ def _output_box(layer: Layer) -> tuple[Array, Array]:
     """Return a box ``(m,)``, ``(m,)`` of a layer's outputs from the first step on; its ends may be infinite."""
     box = None
     if isinstance(layer, GatedCell):
-        box = invariant_box(layer, sweeps=int(min(max(_ROUNDS / round_cost(layer), 1), 100)))
+        box = invariant_box(layer, sweeps=int(min(max(_MAX_OPERATIONS / round_cost(layer), 1), 100)))
     return layer.output_box() if box is None else (layer.output(box.low), layer.output(box.high))
 
 
 def _with_outputs_of(layer: Layer, below: Sequence[Layer]) -> Layer:
-    """Return the layer with the box of its inputs, if it has none."""
+    """Return the layer with the output box of the level below as input box, if it needs one and has none."""
     if not layer.rests_on_boxes or layer.input_low is not None:
         return layer
     low, high = (np.concatenate(ends) for ends in zip(*map(_output_box, below)))

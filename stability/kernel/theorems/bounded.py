@@ -1,7 +1,7 @@
 r"""Theorems ``ball`` and ``box``: a bounded activation and a stable linear part bound all trajectories.
 
-The state is pushed by :math:`G v`, where ``G = [B, F]`` and :math:`|v_j| \le b_j`: the activation's bound
-for the channels, the stated input bound for inputs that enter the state directly.
+Activation and inputs enter the state as :math:`G v` with ``G = [B, F]`` and :math:`|v_j| \le b_j`: the activation's
+bound for the channels, the stated input bound for inputs that enter the state directly.
 
 ``ball``: with ``Y > 0``, ``tau > 0``, :math:`\sum_j \tau_j b_j^2 \le 1` and ``0 < mu`` (``< 1`` in discrete time)
 
@@ -10,13 +10,14 @@ for the channels, the stated input bound for inputs that enter the state directl
           (1 - \mu)^{-1} A Y A^T + \mu^{-1} G \operatorname{diag}(\tau)^{-1} G^T < Y
 
 proves for :math:`V = x^T Y^{-1} x` that :math:`\dot V \le \mu (1 - V)` (:math:`V^+ \le (1 - \mu) V + \mu`):
-the ellipsoid ``V <= 1`` is never left and every trajectory ends in it, hence in the ball of radius
+the ellipsoid ``V <= 1`` is invariant and attracts every trajectory. It lies in the ball of radius
 :math:`\lambda_{\max}(Y)^{1/2}`.
 
 ``box``: with :math:`s = |G| b` (what the activation and the inputs can add to each state in absolute value) and
 ``r > 0``: in discrete time :math:`|A| r + s < r`, in continuous time
-:math:`a_{ii} r_i + \sum_{j \ne i} |a_{ij}| r_j + s_i < 0`. Then :math:`\max_i |x_i| / r_i` falls as long as it is above
-one, and ends there or below for every trajectory. For ``A = 0`` in discrete time this is the unit box of tanh.
+:math:`a_{ii} r_i + \sum_{j \ne i} |a_{ij}| r_j + s_i < 0`. Then :math:`\max_i |x_i| / r_i` decreases while it is above
+one, and its limit superior is at most one for every trajectory. Example: in discrete time with ``A = 0``, ``B = I``,
+``F = 0`` and tanh, every box larger than the unit box satisfies this.
 
 Source: S. Boyd, L. El Ghaoui, E. Feron, V. Balakrishnan, Linear Matrix Inequalities in System and Control
 Theory (1994), section 6.1.3 (reachable sets with unit-peak inputs).
@@ -43,7 +44,7 @@ Array = np.ndarray
 
 
 class Bounded(ProofData):
-    """Common part of balls and boxes: the radius, a bound on inputs that enter the state, the sentence."""
+    """Base of both proofs: the radius, a bound on inputs that enter the state, and the sentence of the claim."""
 
     radius: Number
     input_bound: Number | None = None
@@ -58,17 +59,17 @@ class Bounded(ProofData):
         limit = f"limsup |x({time})|_2 <= {at_most(self.radius)}"
         return theorem(subject, f"{for_every(subject, inputs)}, every trajectory x is bounded, and {limit}.")
 
-    def push(self, subject: DrivenSystem) -> tuple[Ball, Array]:
-        """Return ``push_bounds`` from data in their range."""
+    def forcing(self, subject: DrivenSystem) -> tuple[Ball, Array]:
+        """Check the radius and the input bound, then return ``forcing_bounds``."""
         require(self.radius > 0, "radius must be positive")
         require(self.input_bound is None or self.input_bound >= 0, "input_bound must be a number >= 0")
-        unbounded = "inputs enter the state directly: without a bound on them there is none on the state"
+        unbounded = "inputs enter the state directly: without a bound on them (input_bound) the state has no bound"
         require(self.input_bound is not None or not subject.F.any(), unbounded)
-        return push_bounds(subject, self.input_bound)
+        return forcing_bounds(subject, self.input_bound)
 
 
-def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball, Array]:
-    """Return ``G`` and the bounds ``b``: channels first, then inputs that enter the state."""
+def forcing_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball, Array]:
+    """Return ``G`` and the bounds ``b`` of its columns: channels first, then inputs that enter the state."""
     _, B, _, _ = system_balls(subject.system)
     bounds = np.full(subject.system.channels, activation(subject.activation).bound)
     if not subject.F.any():
@@ -81,7 +82,7 @@ def prove_ball_positive(matrix: Ball) -> bool:
     """Return True if every symmetric matrix in the ball is proved positive definite."""
     middle = 0.5 * (matrix.mid + matrix.mid.T)
     asymmetry = np.abs(matrix.mid - matrix.mid.T)
-    # the rounded mean of two numbers lies between them; the proof has room for the few roundings of the radius itself
+    # a rounded mean lies between its two numbers; the slack of the proof covers the few roundings of the radius
     rad = np.maximum(matrix.rad, matrix.rad.T) + asymmetry
     return prove_positive_definite(middle, lambda s: rad @ s).holds
 
@@ -91,7 +92,7 @@ BALL_SIZE = "Y and tau must be of the network's sizes, Y symmetric to the last b
 
 @certifies("ball", subject=DrivenSystem, claim="bounded", value="radius", size=BALL_SIZE)
 class BallProof(Bounded):
-    """Ellipsoid in the ball; ``tau`` (m or m + p,) has an entry for each column of ``G``."""
+    """Proof by an invariant ellipsoid; ``tau`` (m or m + p,) has an entry for each column of ``G``."""
 
     Y: Metric
     mu: Number
@@ -99,23 +100,25 @@ class BallProof(Bounded):
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         system, Y, tau, mu = subject.system, self.Y, self.tau, self.mu
-        push, bounds = self.push(subject)
+        forcing, bounds = self.forcing(subject)
         require(not (tau.shape != bounds.shape or not (np.abs(tau) <= LIMIT).all()), BALL_SIZE)
         require(np.isfinite(bounds).all(), "the activation or the input is not bounded")
         positive = (tau > 0).all() and 1e-30 < mu < (1.0 if system.is_discrete else 1e30)
         require(positive, "tau must be positive and mu positive (below one in discrete time)")
         admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
-        require(admitted, "the weights tau do not admit every value of the activation and input")
+        require(
+            admitted, "sum(tau b^2) exceeds 1: the weights tau do not admit every value of the activation and input"
+        )
         A = system_balls(system)[0]
         weights = Ball(1.0 / tau, 4 * EPS / tau)
-        reach = (push * weights[None, :]) @ push.T
-        over = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
+        reach = (forcing * weights[None, :]) @ forcing.T
+        inverse_mu = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
         if system.is_discrete:
             keep = Ball(np.array(1.0 / (1.0 - mu)), np.array(8 * EPS / (1.0 - mu)))
-            slack = Y - keep * (A @ (Y @ A.T)) - over * reach
+            slack = Y - keep * (A @ (Y @ A.T)) - inverse_mu * reach
         else:
             product = A @ Y
-            slack = -(product + product.T + mu * Ball.exact(Y) + over * reach)
+            slack = -(product + product.T + mu * Ball.exact(Y) + inverse_mu * reach)
         require(prove_ball_positive(slack), "the matrix inequality for Y and mu is not proved")
         outcome = spectral_bounds(Y, 0.0, self.radius * self.radius * (1 - 4 * EPS))
         require(outcome.holds, f"Y does not lie between 0 and radius^2: {outcome.reason}")
@@ -127,13 +130,13 @@ BOX_SIZE = "r must be a positive vector of {n} entries"
 
 @certifies("box", subject=DrivenSystem, claim="bounded", value="radius", size=BOX_SIZE)
 class BoxProof(Bounded):
-    """Box in the ball; ``radius`` is at least the norm of ``r``."""
+    """Proof by an invariant box ``|x_i| <= r_i``; ``radius`` is at least the Euclidean norm of ``r``."""
 
     r: State
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         system, r = subject.system, self.r
-        push, bounds = self.push(subject)
+        forcing, bounds = self.forcing(subject)
         require((r > 0).all(), BOX_SIZE.format(n=system.states))
         require(np.isfinite(bounds).all(), "the activation or the input is not bounded")
         if system.is_discrete:
@@ -141,9 +144,9 @@ class BoxProof(Bounded):
         else:  # no discretisation: the stored matrix is the exact one
             diagonal = np.diagonal(system.A)
             flow = Ball.exact(np.abs(system.A - np.diag(diagonal))) @ r + Ball.exact(diagonal) * r
-        total = flow + Ball.exact(push.upper()) @ bounds
-        over = total.mid + total.rad
+        total = flow + Ball.exact(forcing.upper()) @ bounds
+        excess = total.mid + total.rad
         norm = float(euclidean_norms(r)) * (1 + (len(r) + 8) * EPS)
-        require((over < 0).all(), f"the box can be left through side {int(np.argmax(over))}, or is not entered there")
+        require((excess < 0).all(), f"side {int(np.argmax(excess))} of the box is not proved invariant and attracting")
         require(norm <= self.radius, "the radius is smaller than the half diagonal of the box")
         return "the box is invariant and attracts every trajectory"

@@ -19,7 +19,7 @@ from stability.kernel.format.sentences import at_most, for_every, one_equilibriu
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.driven_bounds import within_diagonal
-from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLmi, entered_box, start_of
+from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLmi, absorbing_box, start_phrase
 
 
 @certifies("gated_bounds", subject=GatedCell, claim="bounded_in_box", value="diagonal")
@@ -33,14 +33,14 @@ class GatedBounds(ProofData):
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         return theorem(
             subject,
-            f"{for_every(subject)}, every trajectory{start_of(subject)} enters the box low_i <= x_i <= high_i of the "
-            "proof and stays there.",
+            f"{for_every(subject)}, every trajectory{start_phrase(subject)} enters the box low_i <= x_i <= high_i of "
+            "the proof and stays there.",
             f"Here x = {'(h, c)' if subject.kind == 'lstm' else 'h'}.",
             f"The box has diagonal at most {at_most(self.diagonal)}.",
         )
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
-        box = entered_box(subject, self.low, self.high)
+        box = absorbing_box(subject, self.low, self.high)
         wide = within_diagonal(box.low, box.high, self.diagonal)
         return f"a box that every trajectory enters and no step leaves, {wide:.3g} wide on average"
 
@@ -60,7 +60,7 @@ class GatedEquilibrium(ProofData):
     p_max: Number | None = None
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        return one_equilibrium(subject, start_of(subject))
+        return one_equilibrium(subject, start_phrase(subject))
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         named = "equilibrium" if subject.input_low is None else "equilibrium_in_box"

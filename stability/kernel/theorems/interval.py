@@ -1,11 +1,11 @@
 r"""Theorems that prove contraction of a gated cell on an absorbing box.
 
-The box and the bounds over it are recomputed from the stored weights with outward rounding. No step leaves the box,
-and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``absorbs``): a proof on a
-smaller box, around one of several attractors say, is refused, since it would say nothing about the others.
+The box and the bounds over it are recomputed from the stored weights with outward rounding. The box
+is invariant, and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``absorbs``). A smaller box, such as one
+around one of several attractors, is refused: a proof on it covers no other attractor.
 
-``interval_jacobian``: over the box ``sup |J| d <= rho d``, so for two trajectories in it under one input the mean value
-theorem gives ``max_i |delta_i| / d_i`` a factor of at most ``rho`` a step.
+``interval_jacobian``: over the box ``sup |J| d <= rho d``. By the mean value theorem, ``max_i |delta_i| / d_i`` of
+two trajectories in the box under one input is multiplied by at most ``rho`` per step.
 
 ``interval_lmi``: the difference of two trajectories in the box satisfies a Lur'e system whose slope intervals are
 bounds of the gates (``embedding``); the multiplier inequality for that system is then proved as
@@ -31,22 +31,22 @@ Array = np.ndarray
 BOX = "low and high must be finite vectors of {n} entries with low <= high"
 
 
-def entered_box(cell: GatedCell, low: Array, high: Array) -> Interval:
+def absorbing_box(cell: GatedCell, low: Array, high: Array) -> Interval:
     """Return a state box after proving that it is invariant and absorbs every trajectory.
 
     Raises:
-        Refused: it is not.
+        Refused: the box is not proved invariant, or not proved absorbing.
     """
     require((low <= high).all(), BOX.format(n=cell.states))
     box = Interval(low, high)
     kept = is_invariant(cell, box)
-    require(kept, "the state box is not proved to be invariant, or does not hold the zero state")
+    require(kept, "the state box is not proved to be invariant, or does not contain the zero state")
     require(absorbs(cell, box), "not every trajectory is proved to enter the state box")
     return box
 
 
-def start_of(cell: GatedCell) -> str:
-    """Describe the initial states of claims about a cell."""
+def start_phrase(cell: GatedCell) -> str:
+    """Return the condition on the initial states in claims about a cell."""
     return f" with |h_i(0)| <= 1{' and any c(0)' if cell.kind == 'lstm' else ''}"
 
 
@@ -59,7 +59,7 @@ class OverBox(ProofData):
     overshoot: Number
 
     def contracts(self, subject: GatedCell, norm: str) -> str:
-        """State that every trajectory enters the box, its size, and the decay of differences in it."""
+        """Return the sentence of the claim: every trajectory enters the box, its size, and the decay of differences."""
         low, high = self.low, self.high
         size = np.maximum(np.abs(low), np.abs(high)) if low.shape == high.shape == (subject.states,) else np.zeros(0)
         parts = [("h", size[: subject.hidden]), ("c", size[subject.hidden :])]
@@ -67,7 +67,8 @@ class OverBox(ProofData):
         bound = decay_bound(self.overshoot, self.rate, True, norm=norm)
         return theorem(
             subject,
-            f"{for_every(subject)}, every trajectory{start_of(subject)} enters the box B of the proof and stays there.",
+            f"{for_every(subject)}, every trajectory{start_phrase(subject)} enters the box B of the proof and stays "
+            "there.",
             f"In B, {sizes}.",
             f"Under every such input, any two trajectories x, y that start in B satisfy {bound}.",
         )
@@ -76,14 +77,14 @@ class OverBox(ProofData):
         """Return the state box after proving that it is invariant and absorbs every trajectory.
 
         Raises:
-            Refused: it is not.
+            Refused: the box is not proved invariant, or not proved absorbing.
         """
-        return entered_box(cell, self.low, self.high)
+        return absorbing_box(cell, self.low, self.high)
 
 
 @certifies("interval_jacobian", subject=GatedCell, claim="contraction", value="rate")
 class IntervalJacobian(OverBox):
-    """Weights ``d`` of the norm."""
+    """Proof by a bound of the Jacobian in a maximum norm with weights ``1 / d``, ``d`` (n,)."""
 
     d: Annotated[State, "d must be a vector of {n} entries"]
 
@@ -94,8 +95,8 @@ class IntervalJacobian(OverBox):
         rate, d = self.rate, self.d
         require(0.0 < rate < 1.0, f"the rate must lie in (0, 1), got {rate}")
         require((d > 1e-100).all(), "d must be positive")
-        weighed = np.nextafter(self.overshoot, 0.0) >= d.max() / d.min()
-        require(weighed, f"the overshoot {self.overshoot} is smaller than max d / min d")
+        covered = np.nextafter(self.overshoot, 0.0) >= d.max() / d.min()
+        require(covered, f"the overshoot {self.overshoot} is smaller than max d / min d")
         image = JacobianBound(subject, self.box(subject)).apply(d)
         shrinks, worst = (image <= np.nextafter(rate * d, 0.0)).all(), int(np.argmax(image / d))
         require(shrinks, f"sup |J| d <= {rate} d is not proved in row {worst}")
@@ -104,7 +105,7 @@ class IntervalJacobian(OverBox):
 
 @certifies("interval_lmi", subject=GatedCell, claim="contraction", value="rate")
 class IntervalLmi(OverBox, Decay):
-    """Data ``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` about the system of the slope intervals."""
+    """Proof by the multiplier inequality of ``embedding``: ``P``, ``L``, ``p_min``, ``p_max``, rate and overshoot."""
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         return self.contracts(subject, "2")

@@ -145,7 +145,7 @@ class LocalEllipsoids(LocalBall):
         worth = [part for row in self.weights for part in np.split(row, ends)]
         tube = bent_tube(net, linear_part(net, self.x, run, free, worth), self.radius)
         if tube is None:
-            raise Refused("the tube leaves all bounds")
+            raise Refused("the tube diverges")
         return _Run(run[-1].out, tube.ways, tube.sides(), tube.margin_loss(net.head, self.label), 0.0 * run[-1].out)
 
     def _require_sizes(self, subject: Classifier) -> None:

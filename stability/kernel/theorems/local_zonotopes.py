@@ -1,10 +1,10 @@
 r"""Theorem ``local_zonotopes``: certified l_inf radius of one input, by zonotopes.
 
-The checker runs the network on the middle of the ball's box and builds the tube of ``zonotope_tube`` around
-that run: symbols for the inputs and for what late steps leave of a linear map, an ellipsoid for the rest, which a
-network that contracts along the run keeps small however long the sequence is. The proof says only how many steps keep
-their symbols (``window``) and their inputs (``kept``); everything else is found again and proved where it is used, with
-every rounding error. Each margin is then closed from its end.
+The checker runs the network on the midpoint of the ball's box and computes the tube of ``zonotope_tube`` around that
+run. The tube has symbols for the inputs and for the linearization errors of the last steps; an ellipsoid bounds the
+rest. If the network contracts along the run, the ellipsoid stays small for every sequence length. The proof holds only
+the number of steps that keep their symbols (``window``) and the number that keep their inputs (``kept``). The checker
+computes everything else, with bounds of all rounding errors, and bounds each margin by a backward pass.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from stability.kernel.theorems.local_ball import LocalClippedBall
 Array = np.ndarray
 
 
-def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: int, steps: int) -> tuple[Array, Array]:
-    """Bound all margins over the box below, roundings included; of a mean times its steps; infinite for the class.
+def margin_bounds(subject: Classifier, head: Array, tube: ZonotopeTube, label: int, steps: int) -> tuple[Array, Array]:
+    """Return lower bounds of all margins over the box, rounding errors included, and the linear effect of the inputs.
 
-    Beside them, about what the inputs themselves take of each, without what the network bends.
+    The margin of ``label`` itself is infinite. For a network that averages its outputs, margins are multiplied by
+    ``steps``. The linear effect (at most zero) estimates the share of the inputs alone.
 
     Args:
         subject: the network.
-        head: ``(k, n)`` on the vector after the last stage.
-        tube: the tube.
-        label: the class.
+        head: ``(k, n)`` weights of the logits on the vector after the last stage.
+        tube: tube of ``zonotope_tube``.
+        label: class of the input.
         steps: steps of the sequence.
     """
     w, scale = -differences(head, np.asarray(label)), float(steps) if subject.reduction == "mean" else 1.0
@@ -50,7 +51,7 @@ def margins_left(subject: Classifier, head: Array, tube: ZonotopeTube, label: in
 
 @certifies("local_zonotopes", subject=Classifier, claim="local_robustness", value="radius", unfit=loop_of_channels)
 class LocalZonotopes(LocalClippedBall):
-    """Ball, ``window`` and ``kept`` in steps, and ``bounds`` if a perturbed input stays between two numbers."""
+    """Proof by zonotopes: a ball, ``window`` and ``kept`` in steps, and optional ``bounds`` of the perturbed input."""
 
     window: Index
     kept: Index
@@ -59,9 +60,12 @@ class LocalZonotopes(LocalClippedBall):
         self.require_ball(subject)
         net = stages_of(subject)
         tube = zonotope_tube(net, input_box(self.x, self.radius, self.mask, self.bounds), self.window, self.kept)
-        require(tube is not None, "the tube leaves all bounds")
+        require(tube is not None, "the tube diverges")
         assert tube is not None
-        left, _ = margins_left(subject, net.head, tube, self.label, len(self.x))
-        worst = int(np.argmin(left))  # of NaN, the first one
-        require(left[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
+        lower_bounds, _ = margin_bounds(subject, net.head, tube, self.label, len(self.x))
+        worst = int(np.argmin(lower_bounds))  # of NaN, the first one
+        require(
+            lower_bounds[worst] > 0,
+            f"within the radius, logit {worst} is not proved to stay below that of {self.label}",
+        )
         return f"zonotopes with a tail of {len(self.x)} steps keep every logit below that of class {self.label}"

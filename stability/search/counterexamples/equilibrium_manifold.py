@@ -17,7 +17,7 @@ Array = np.ndarray
 
 
 def equilibrium_residual(subject: Any, x: Array, u: Array) -> Array:
-    """Return the right-hand side of a flow, or the step minus the state: zero at an equilibrium."""
+    """Return the residual of an equilibrium: the right-hand side of a flow, or the next state minus the state."""
     change = subject.advance(x, u)
     return change - x if subject.is_discrete else change
 
@@ -29,7 +29,7 @@ def slopes_at(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
 
 
 def residual_jacobians(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
-    """Return ``g_x`` and ``g_u``."""
+    """Return the Jacobians ``g_x (n, n)`` and ``g_u (n, p)`` of ``equilibrium_residual``."""
     system = driven.system
     _, k = slopes_at(driven, x, u)
     gx = system.jacobian(k) - (np.eye(system.states) if system.is_discrete else 0.0)
@@ -45,7 +45,7 @@ def newton_equilibrium(
         subject: a network, gated cell, or anything else with ``advance`` and ``jacobian``.
         x: ``(n,)`` guess.
         u: ``(p,)`` constant input.
-        steps: most steps.
+        steps: maximum number of steps.
         deadline: checked before each step.
     """
     x = np.array(x, dtype=np.float64)
@@ -78,7 +78,7 @@ def newton_equilibrium(
 def equilibrium_at_input(
     driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline | None
 ) -> tuple[Array, Array] | None:
-    """Return the point of the manifold under this very input near ``x``, or ``None``."""
+    """Return the point ``(x, u)`` of the manifold near ``x`` with exactly this input, or ``None``."""
     equilibrium = newton_equilibrium(driven, x, u, steps, deadline=deadline)
     return None if equilibrium is None else (equilibrium, u)
 
@@ -95,8 +95,8 @@ def project_to_manifold(
         both = np.hstack(residual_jacobians(driven, x, u))
         if not np.isfinite(both).all():
             return None
-        least = lstsq(both, value, cond=1e-12, lapack_driver="gelsy", check_finite=False)  # the smallest change
-        assert least is not None  # only other arguments give nothing
+        least = lstsq(both, value, cond=1e-12, lapack_driver="gelsy", check_finite=False)  # the least-norm step
+        assert least is not None  # for the type checker: this driver always returns a solution
         step = least[0]
         limit = 3.0 * (1.0 + float(np.abs(x).max()) + float(np.abs(u).max(initial=0.0)))
         step *= min(1.0, limit / max(float(np.abs(step).max()), 1e-300))

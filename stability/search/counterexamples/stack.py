@@ -1,6 +1,6 @@
-"""Search for counterexamples of a stack: its lowest layers, the merged network, orbits of the stack.
+"""Search for counterexamples of a stack: in its lowest layers, in the merged network, and in orbits of the stack.
 
-An upper layer may be unstable under inputs that the level below never puts out, so it is never judged alone.
+An upper layer may be unstable only under inputs that the level below never outputs, so it is not searched alone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from stability.search.trajectories.simulation import simulate_to_limit
 
 Array = np.ndarray
 Searcher = Callable[..., Refutation]
-# pairs of runs, steps to settle, averaged steps, longest period in periods of the input
-COUNT, SETTLE, TAIL, LONGEST = 12, 600, 120, 8
-PERIODS = (1, 1, 1, 2, 3, 4)  # periods of the inputs, used in turn
-CYCLE = 12  # a multiple of every period
-APART, UNSTABLE = 1e-7, 1.0 + 1e-9  # distance of separated runs; modulus of an eigenvalue above which a proof is tried
+PAIRS = 12  # pairs of runs per input box
+TRANSIENT_STEPS, AVERAGED_STEPS = 600, 120
+MAX_ORBIT_PERIODS = 8  # longest orbit, in periods of the input
+INPUT_PERIODS = (1, 1, 1, 2, 3, 4)  # steps, used in turn
+CYCLE = 12  # steps: a multiple of every input period
+MIN_GAP = 1e-7  # distance above which two runs count as separate
+MIN_MODULUS = 1.0 + 1e-9  # modulus of an eigenvalue above which a proof of instability is tried
 
 
 def search_stack(
@@ -47,21 +49,21 @@ def search_stack(
         search: the search for one layer or network (``counterexample_search.refute``).
         seed: seed of the random starts.
         time_limit: seconds; without one the attempts are counted.
-        lowest: whether to search the layers of the lowest level as well.
-        region: the range of the data's inputs, searched first.
+        lowest: True to search the layers of the lowest level as well.
+        region: range of the inputs in the data; it is searched first.
 
     Returns:
-        A witness that its rule has accepted, or none, which proves nothing.
+        A witness that the checker of its theorem accepts, or none; the latter proves nothing.
     """
     deadline = Deadline.from_limit(time_limit).named("refutation")
     options = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
-    question = RefutationTask(stack, seed, deadline, region=region)
+    task = RefutationTask(stack, seed, deadline, region=region)
     candidates = itertools.chain(
         _layer_candidates(stack, search, deadline, options) if lowest else (),
         _merged_candidates(stack, search, deadline, options),
-        _candidates(stack, region, np.random.default_rng(seed), deadline),
+        _stack_candidates(stack, region, np.random.default_rng(seed), deadline),
     )
-    return first_accepted(question, candidates)
+    return first_accepted(task, candidates)
 
 
 def _layer_candidates(
@@ -78,52 +80,54 @@ def _layer_candidates(
 def _merged_candidates(
     stack: LayerStack, search: Searcher, deadline: Deadline, options: dict[str, Any]
 ) -> Iterator[Candidate]:
-    """Yield witnesses against the stack as one network, if it is one."""
+    """Yield witnesses against the merged network of the stack, if its layers can be merged."""
     whole = merged_network(stack)
     refutation = None if whole is None else search(whole, time_limit=deadline.share(0.6), **options)
     if refutation is not None and refutation.proof is not None and refutation.proof.kind in MERGED_KINDS:
         yield "merged_stack", {"kind": refutation.proof.kind, "data": dict(refutation.proof.data)}
 
 
-def _candidates(
+def _stack_candidates(
     stack: LayerStack, region: InputRange, rng: np.random.Generator, deadline: Deadline
 ) -> Iterator[Candidate]:
-    """Yield orbits of the stack and runs that stay apart, one input box after another."""
+    """Yield unstable equilibria and orbits of the whole stack, one input box after another."""
     if stack.directions != 1 or not stack.is_discrete:
         return
     lowest = stack.layers[0]
     for box in input_boxes(lowest.input_low, lowest.input_high, region, stack.inputs):
-        sequences = [_inputs(box, rng, PERIODS[k % len(PERIODS)], k) for k in range(COUNT)]
+        sequences = [_inputs(box, rng, INPUT_PERIODS[k % len(INPUT_PERIODS)], k) for k in range(PAIRS)]
         inputs = np.stack([np.resize(u, (CYCLE, stack.inputs)) for u in sequences], axis=1)
-        x = np.stack([stack.draw_states(rng, COUNT) for _ in range(2)])
-        x, mean = simulate_to_limit(stack, x, inputs[:, None], SETTLE, deadline, TAIL)
+        x = np.stack([stack.draw_states(rng, PAIRS) for _ in range(2)])
+        x, mean = simulate_to_limit(stack, x, inputs[:, None], TRANSIENT_STEPS, deadline, AVERAGED_STEPS)
         if deadline.over:
             return
-        for k in range(COUNT):
+        for k in range(PAIRS):
             if len(sequences[k]) == 1:
-                yield from _unstable(stack, (x[0, k], mean[0, k], 0.0 * x[0, k]), sequences[k], deadline)
+                yield from _unstable_equilibria(stack, (x[0, k], mean[0, k], 0.0 * x[0, k]), sequences[k], deadline)
         gaps = np.abs(x[0] - x[1]).max(axis=1)
         for k in np.argsort(-np.where(np.isfinite(gaps), gaps, -1.0)):
-            if not gaps[k] > APART or deadline.over:
+            if not gaps[k] > MIN_GAP or deadline.over:
                 break
             yield from _orbits(stack, x[0, k], x[1, k], sequences[k])
 
 
-def _unstable(stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
+def _unstable_equilibria(
+    stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline
+) -> Iterator[Candidate]:
     """Yield equilibria of the stack with an unstable layer, level by level from each guess."""
     for guess in guesses:
-        signal, at, parts, tops = inputs[0], 0, [], []
+        signal, offset, parts, eigenvalues = inputs[0], 0, [], []
         for layer in stack.layers:
-            point = newton_equilibrium(layer, guess[at : at + layer.states], signal, deadline=deadline)
+            point = newton_equilibrium(layer, guess[offset : offset + layer.states], signal, deadline=deadline)
             if point is None:
                 break
-            at += layer.states
+            offset += layer.states
             parts.append(point)
-            tops.append(largest_eigenvalues(layer.jacobian(point, signal))[0])
+            eigenvalues.append(largest_eigenvalues(layer.jacobian(point, signal))[0])
             signal = layer.output(point)
-        worst = int(np.argmax(np.abs(tops))) if len(parts) == len(stack.layers) else -1
-        if worst >= 0 and abs(tops[worst]) > UNSTABLE:
-            value = [tops[worst].real, tops[worst].imag]
+        worst = int(np.argmax(np.abs(eigenvalues))) if len(parts) == len(stack.layers) else -1
+        if worst >= 0 and abs(eigenvalues[worst]) > MIN_MODULUS:
+            value = [eigenvalues[worst].real, eigenvalues[worst].imag]
             yield (
                 "stack_unstable",
                 {"state": np.concatenate(parts), "input": inputs, "layer": worst, "eigenvalue": value},
@@ -131,7 +135,8 @@ def _unstable(stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, dead
 
 
 def _orbits(stack: LayerStack, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
-    one, two = (closed_path(stack, state, inputs, LONGEST * len(inputs)) for state in (first, second))
+    """Yield two orbits under one input, then each orbit whose period is longer than that of the input."""
+    one, two = (closed_path(stack, state, inputs, MAX_ORBIT_PERIODS * len(inputs)) for state in (first, second))
     if one is not None and two is not None:
         yield "stack_orbits", {"first": one, "second": two, "input": inputs}
     for orbit in (one, two):
@@ -140,7 +145,7 @@ def _orbits(stack: LayerStack, first: Array, second: Array, inputs: Array) -> It
 
 
 def _inputs(box: InputRange, rng: np.random.Generator, period: int, k: int) -> Array:
-    """Return ``(period, p)`` inputs in a box: nearest to zero first, then corners and inner points by turns."""
+    """Return inputs ``(period, p)`` in a box: nearest to zero (``k = 0``), corners (``k`` odd) or inner points."""
     low, high = box.low, box.high
     u = 2.0 * rng.uniform(0.5 * low, 0.5 * high, size=(period, len(low)))  # the width of a box may overflow
     corner = np.where(rng.random(u.shape) < 0.5, low, high)

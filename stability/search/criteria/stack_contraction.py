@@ -1,4 +1,4 @@
-"""Certificates of stacks, composed of the certificates of their layers."""
+"""Certificates of stacks, composed from the certificates of their layers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from stability.proposals import accepted_claim, pack
 def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
     """Return the claim about a stack that the certificates of its layers support.
 
-    Its rate is that of the slowest layer; where two layers are equally slow within ``tolerance``, a little less.
+    The claim has the rate of the slowest layer. If two layers are equally slow within ``tolerance``, the claimed decay
+    is slightly slower.
 
     Args:
         stack: the stack.
-        parts: one certificate a layer, in the order of ``stack.layers``.
-        tolerance: how much of ``1 - rho`` (of ``lambda``) is given up where rates are equal.
+        parts: one certificate per layer, in the order of ``stack.layers``.
+        tolerance: fraction of ``1 - rho`` (continuous time: of ``lambda``) given up if rates are equal.
 
     Returns:
-        The certified claim; a refuted one where a layer of the lowest level is refuted; ``None`` where no more is
-        known.
+        The certified claim; a refuted claim if a layer of the lowest level is refuted; otherwise ``None``.
 
     Source:
         Cascades of contracting systems: W. Lohmiller, J.-J. Slotine, "On contraction analysis for non-linear systems",
@@ -42,7 +42,7 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
     composed = compose(stack, claims, tolerance)
     if isinstance(composed, str):
         return None
-    rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
+    rate, overshoot = composed[0], composed[1] * GROW  # slack for a checker that sums in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
     return accepted_claim(stack, "cascade", data)
 
@@ -51,11 +51,11 @@ def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Findin
     """Return the certificate of every layer as a finding about the stack.
 
     Args:
-        parts: one certificate a layer.
-        discrete: whether rates are per step.
+        parts: one certificate per layer.
+        discrete: True if rates are per step.
 
     Returns:
-        One finding a layer; of a layer that is not certified with the criterion that came nearest, and its margin.
+        One finding per layer. For a layer without a certificate it holds the criterion with the largest margin.
     """
     return tuple(_layer_finding(f"layer {k + 1}", part, discrete) for k, part in enumerate(parts))
 

@@ -1,7 +1,7 @@
 """Conversion of a criterion's solution to a proof ``(P, L)`` of the multiplier inequality.
 
-A criterion that asks for more than the slopes do (a ball ``[-M, M]`` around them) gives multipliers for the
-larger interval; the S-lemma turns them into multipliers for the smaller one.
+Some criteria prove the inequality for a larger slope interval, such as ``[-M, M]``. The S-lemma turns their
+multipliers into multipliers for the slopes of the system.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Array = np.ndarray
 Multiplier = Callable[[float], Array]
 Solutions = Callable[[float], Iterable[Array]]
 CAPS = (4.0, 1e3, 1e6)
-"""Caps of ``nested_multiplier``: if every large number is admissible, the smallest proved one is taken."""
+"""Values of ``cap`` in ``nested_multiplier`` for channels with a single slope; the first one with a proof is taken."""
 
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """Proved ``(P, L)`` with its rate; empty if there is none."""
+    """Proved solution ``(P, L)`` of the multiplier inequality with its rate; empty if there is none."""
 
     rate: float | None = None
     data: dict[str, Array] = field(default_factory=dict)
@@ -45,7 +45,7 @@ def guarded_criterion(name: str) -> Callable[[Callable[..., Finding]], Callable[
     """Decorate a criterion: overflow on extreme entries becomes a finding that does not hold.
 
     Args:
-        name: the criterion's.
+        name: name of the criterion.
 
     Returns:
         The decorator.
@@ -76,11 +76,11 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
 
     Args:
         outer: ``(a, b)``, vectors ``(m,)``.
-        inner: ``(alpha, beta)`` inside.
+        inner: ``(alpha, beta)`` inside the outer interval, vectors ``(m,)``.
         cap: approximate value of t if every large t is admissible (a single slope).
 
     Returns:
-        ``(m,)``.
+        ``t``, ``(m,)``.
 
     Example:
         >>> one = np.ones(1)
@@ -99,7 +99,7 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
 
 
 def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
-    """Yield the rate itself; for mere stability slow rates, since the inequality is strict."""
+    """Return the rate; for stability at no given rate return slow rates, since the inequality is strict."""
     if rate != start_rate(system):
         return (rate,)
     if system.is_discrete:
@@ -110,12 +110,12 @@ def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
 def prove_witness(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
     """Return the witness at this rate if the rigorous check accepts it, with P scaled to about unit size.
 
-    At the rate that means no more than stability (0, or 1 per step) the witness is of a rate strictly inside.
+    Rate 0 (1 per step) stands for stability at no given rate; the witness then has a slow rate of ``_strictly_inside``.
     """
     if not (np.isfinite(P).all() and np.isfinite(L).all()):
         return Witness()
     size, least = float(np.abs(P).max()), float(np.diagonal(P).min())
-    if 0.0 < least < 1e-30 * size:  # far apart: one in the middle, so that neither end leaves the checker's range
+    if 0.0 < least < 1e-30 * size:  # the geometric mean keeps both within the checker's range
         size = float(np.sqrt(size) * np.sqrt(least))
     unit = 2.0 ** -np.round(np.log2(size)) if 1e-280 < size < 1e280 else 1.0
     rate = float(rate)
@@ -128,7 +128,7 @@ def prove_witness(system: LureSystem, P: Array, L: Array, rate: float) -> Witnes
 
 
 def rates_towards_start(system: LureSystem, best: float, steps: Iterable[float] | None = None) -> Iterable[float]:
-    """Yield rates from just inside ``best`` back to the start, for a supremum that is not reached."""
+    """Yield rates from just inside ``best`` back to the start, for a supremum that is not attained."""
     start = start_rate(system)
     for step in steps if steps is not None else 10.0 ** np.arange(-15.0, 0.0, 1.25):
         rate = best + step * (start - best)
@@ -137,17 +137,17 @@ def rates_towards_start(system: LureSystem, best: float, steps: Iterable[float] 
     yield start
 
 
-_NEARLY = 1.0 - 1e-12  # of the span of rates
+_MAX_SHARE = 1.0 - 1e-12  # largest share of the span of rates that is tried
 
 
 @dataclass
 class _GainSlack:
-    """Slack of a gain below one, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` finds its zero.
+    """Slack of ``gain < 1``, scaled to (-1, 1], at the share ``x`` of a span of rates; ``brentq`` finds its zero.
 
     Attributes:
         gain: gain at a rate.
         start: the rate at ``x = 0``.
-        span: from there to the rate at ``x = 1``.
+        span: difference of the rates at ``x = 1`` and ``x = 0``.
         reached: the largest share at which the gain was seen below one.
     """
 
@@ -167,13 +167,14 @@ class _GainSlack:
 
 
 def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol: float = 1e-9) -> float:
-    """Return the fastest rate at which a gain that grows with it is below one, or the fastest known at the deadline.
+    """Return the fastest rate with a gain below one, or the fastest one found before the deadline.
 
     Args:
-        gain: gain at a rate; below one at the start (0 or 1), infinite beyond ``limit``; may raise ``TimeOverError``.
+        gain: gain at a rate, below one at the start (0 or 1), larger at faster rates, infinite beyond ``limit``; it
+            may raise ``TimeOverError``.
         limit: decay rate of the linear part.
-        discrete: time base.
-        tol: absolute tolerance relative to the span of rates.
+        discrete: True for discrete time.
+        tol: tolerance, as a share of the span of rates.
 
     Returns:
         The rate.
@@ -183,19 +184,19 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
         1.0
     """
     start = 1.0 if discrete else 0.0
-    room = _GainSlack(gain, start, limit - start)
+    slack = _GainSlack(gain, start, limit - start)
     try:
-        if room(_NEARLY) > 0:  # the feedback costs nothing
-            return room.rate(_NEARLY)
+        if slack(_MAX_SHARE) > 0:  # the loop decays as fast as its linear part
+            return slack.rate(_MAX_SHARE)
         accuracy: dict[str, Any] = {"xtol": tol, "rtol": 1e-12}
-        root: Any = brentq(room, 0.0, _NEARLY, **accuracy, maxiter=80, disp=False)
+        root: Any = brentq(slack, 0.0, _MAX_SHARE, **accuracy, maxiter=80, disp=False)
     except TimeOverError:
-        return room.rate(room.reached)
-    return room.rate(root)
+        return slack.rate(slack.reached)
+    return slack.rate(root)
 
 
 def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:
-    """Prove a solution of the shifted loop; for a channel with a single slope, try one cap after another."""
+    """Return the witness of a solution of the shifted loop; for a channel with a single slope try all ``CAPS``."""
     for cap in CAPS if (system.alpha == system.beta).any() else CAPS[:1]:
         witness = prove_witness(system, P, shift_factor(system, rate) * multiplier(cap), rate)
         if witness:
@@ -209,10 +210,10 @@ def prove_first(
     """Return the witness of the first provable rate.
 
     Args:
-        system: the system that the witness is for.
+        system: system of the witness.
         rates: rates to try, the best first.
         solutions: candidates ``P`` of a loop's inequality at a rate.
-        multiplier: the multipliers in the system's slopes, given the cap of ``nested_multiplier``.
+        multiplier: multipliers for the system's slopes as a function of the cap of ``nested_multiplier``.
         deadline: checked after each candidate.
 
     Returns:
@@ -229,20 +230,20 @@ def prove_first(
 
 
 def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solutions:
-    """Return solutions of the bounded real Riccati equation of a loop at a rate, with less and less slack.
+    """Return solutions of the bounded real Riccati equation of a loop as a function of the rate, with decreasing slack.
 
     Args:
-        loop: a loop whose gain below one proves the system stable, unshifted.
+        loop: loop before the shift; its gain below one proves the system stable.
         gain: gain of the loop at the start; sets the slack.
         deadline: checked before each equation.
     """
-    room = max(1.0 - gain * gain, 1e-12)
+    max_slack = max(1.0 - gain * gain, 1e-12)
 
     def solutions(rate: float) -> Iterator[Array]:
         for share in (0.1, 1e-3, 1e-6, 1e-9):
             if deadline.over:
                 return
-            P = bounded_real(loop.shifted(rate), share * room, deadline=deadline)
+            P = bounded_real(loop.shifted(rate), share * max_slack, deadline=deadline)
             if P is not None:
                 yield P
 
@@ -252,10 +253,10 @@ def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solu
 def bisect_rate(
     system: LureSystem, limit: float, solutions: Solutions, multiplier: Multiplier, deadline: Deadline
 ) -> Witness:
-    """Bisect the rate by solutions alone, for large systems, to a thousandth of the span.
+    """Bisect the rate of large systems to a thousandth of the span, with solutions ``P`` and without gains.
 
     Args:
-        system: the system that the witness is for.
+        system: system of the witness.
         limit: decay rate of the linear part, beyond which nothing can be proved.
         solutions: see ``prove_first``.
         multiplier: see ``prove_first``.

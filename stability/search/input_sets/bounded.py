@@ -21,7 +21,7 @@ from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.theorems.bounded import push_bounds
+from stability.kernel.theorems.bounded import forcing_bounds
 from stability.proposals import accepted_claim, propose
 from stability.search.solvers.deadline import Deadline, TimeLimit
 
@@ -100,7 +100,7 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
     extra: dict[str, Any] = {}
     if driven.F.any():
         extra["input_bound"] = 1.0 if input_bound is None else float(input_bound)
-    push, bounds = push_bounds(driven, extra.get("input_bound"))
+    push, bounds = forcing_bounds(driven, extra.get("input_bound"))
     candidates = [_box(driven, push.mid, bounds), *ball_candidates(driven, push.mid, bounds, deadline)]
     proofs = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
     for kind, data in sorted(proofs, key=lambda item: item[1]["radius"]):

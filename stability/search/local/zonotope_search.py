@@ -16,7 +16,7 @@ from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.zonotope_tube import zonotope_tube
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.theorems.local_zonotopes import margins_left
+from stability.kernel.theorems.local_zonotopes import margin_bounds
 from stability.search.local.branch_and_bound import About
 
 Array = np.ndarray
@@ -74,7 +74,7 @@ class Long:
         tube = zonotope_tube(net, box, window, self.kept, lambda: about.deadline.over)
         if tube is None:
             return _Trial(radius, -np.inf, np.nan)
-        margins, direct = margins_left(about.classifier, net.head, tube, about.label, len(about.x))
+        margins, direct = margin_bounds(about.classifier, net.head, tube, about.label, len(about.x))
         margins[about.label] = direct[about.label] = 0.0
         share = margins / self.margins
         share[about.label] = np.inf

@@ -1,4 +1,4 @@
-"""State-space systems of searches: shifted, scaled and restricted."""
+"""State-space systems with shift, scaling, transposition and restriction, as the searches need them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StateSpace(Matrices):
     """State space ``x' = A x + B u``, ``y = C x + D u`` (``x+`` in discrete time), with its transformations."""
 
     def shifted(self, rate: float) -> StateSpace:
-        """Return the system whose stability at rate 0 (or 1) is this one's at ``rate``.
+        """Return the system that is stable exactly if this system decays at ``rate``.
 
         Args:
             rate: ``lambda`` (continuous) or ``rho`` (discrete).
@@ -34,21 +34,23 @@ class StateSpace(Matrices):
         return StateSpace(self.A, self.B / delta, c, d, self.is_discrete)
 
     def rescaled(self, t: Array, time: float = 1.0) -> StateSpace:
-        """Return the system in coordinates ``x = t y``; ``P`` of its inequality gives ``P / (t t^T)`` of this one.
+        """Return the system in coordinates ``y``, ``x = t y``.
+
+        If ``P`` solves the inequality of the result, ``P / (t t^T)`` solves the inequality of this system.
 
         Args:
             t: ``(n,)`` positive.
-            time: the new unit of time: A and B are divided by it.
+            time: divisor of A and B, which changes the unit of time.
         """
         A, B = self.A * t / t[:, None], self.B / t[:, None]
         return StateSpace(A / time, B / time, self.C * t, self.D, self.is_discrete)
 
     def transposed(self) -> StateSpace:
-        """Return the transposed transfer matrix; solutions of its inequality are inverses of this one's."""
+        """Return the transposed transfer matrix; inverses of solutions of its inequality solve that of this system."""
         return StateSpace(self.A.T, self.C.T, self.B.T, self.D.T, self.is_discrete)
 
     def restricted(self, keep: Array) -> StateSpace:
-        """Return the system with the selected inputs and the outputs of the same numbers.
+        """Return the system with the selected inputs and the outputs of the same indices.
 
         Args:
             keep: ``(m,)`` booleans.

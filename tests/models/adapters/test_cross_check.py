@@ -33,7 +33,7 @@ def numbers_alone(monkeypatch):
     """No refusal by name, no weight recomputed: the comparison has to find everything."""
     for room in (readers, doors):
         monkeypatch.setattr(room, "refuse_altered", lambda *_: None)
-        monkeypatch.setattr(room, "settled", lambda module: module)
+        monkeypatch.setattr(room, "with_current_weights", lambda module: module)
 
 
 class Scaled(nn.RNN):

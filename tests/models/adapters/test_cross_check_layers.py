@@ -17,6 +17,7 @@ from stability.models.adapters.cross_check import (
     follow,
 )
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
+from stability.models.gated_linear.block import GatedLinearBlock
 from stability.systems import DrivenSystem, LureSystem
 
 
@@ -30,7 +31,7 @@ from stability.systems import DrivenSystem, LureSystem
         *[
             make(3, 8, **{"unitary": {"activation": "tanh"}}.get(name, {}))
             for name, make in LAYERS.items()
-            if name != "rotrnn"
+            if name != "rotrnn" and not issubclass(make, GatedLinearBlock)  # no system to compare with
         ],
     ],
 )

@@ -12,7 +12,7 @@ from stability.conversion.subjects import as_subject
 from stability.errors import UnsupportedError
 from stability.models import ElmanRNN, SequenceModel, Stack, lure_system
 from stability.models.adapters import torch_modules as readers
-from stability.models.adapters.inspection import is_reparametrised, settled, twin
+from stability.models.adapters.inspection import is_reparametrized, twin, with_current_weights
 from stability.models.adapters.modules import recurrent_parts
 
 from .altered import LoudElman, Residual, old_weight_norm, pruned
@@ -247,15 +247,15 @@ class Negated(nn.Module):
 
 def test_what_is_recomputed_and_what_is_not():
     plain, made = nn.RNN(2, 3), nn.RNN(2, 3)
-    assert not is_reparametrised(plain)
-    assert settled(plain) is plain
+    assert not is_reparametrized(plain)
+    assert with_current_weights(plain) is plain
     parametrize.register_parametrization(made, "weight_hh_l0", Negated())
-    assert is_reparametrised(made)
-    assert settled(made) is not made
+    assert is_reparametrized(made)
+    assert with_current_weights(made) is not made
     np.testing.assert_array_equal(lure_system(made).C, made.weight_hh_l0.detach().double().numpy())
     hooked = nn.RNN(2, 3)
     hooked.register_forward_hook(ten_times)
-    assert not is_reparametrised(hooked)
+    assert not is_reparametrized(hooked)
 
 
 def test_a_twin_shares_nothing():

@@ -19,7 +19,7 @@ from stability.kernel.reachability.zonotope_tube import zonotope_tube
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.local_zonotopes import margins_left
+from stability.kernel.theorems.local_zonotopes import margin_bounds
 from stability.proposals import accepted_claim, propose
 from stability.search.local import largest_radius as balls
 from stability.systems import DrivenSystem, LureSystem
@@ -78,7 +78,7 @@ def lower(subject: Classifier, box: tuple[Array, Array], label: int, window: int
     return (
         np.full(subject.classes, -np.inf)
         if tube is None
-        else margins_left(subject, net.head, tube, label, len(box[0]))[0]
+        else margin_bounds(subject, net.head, tube, label, len(box[0]))[0]
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES
-from stability.kernel.theorems.bounded import push_bounds
+from stability.kernel.theorems.bounded import forcing_bounds
 from stability.systems import DrivenSystem, LureSystem
 
 KINDS = ("flow", "map", "euler", "midpoint")
@@ -80,7 +80,7 @@ def test_the_least_accepted_ellipsoid_is_true_in_rationals(spread, kind, exact):
     for seed in range(3):
         driven = skewed(seed, kind, spread)
         rng = np.random.default_rng(100 + seed)
-        bounds = push_bounds(driven, 0.7)[1]
+        bounds = forcing_bounds(driven, 0.7)[1]
         tau = rng.uniform(0.5, 1.0, size=len(bounds))
         tau *= 0.99 / float((tau * bounds * bounds).sum())
         mu = 0.1 if driven.system.is_discrete else 0.4

@@ -104,7 +104,7 @@ def test_the_weights_of_a_cell_bound_its_overshoot():
     assert "not proved in row" in why(name, data={"rate": 1e-3})
     higher = np.where(data["low"] < 0, 0.0, data["low"])
     assert why(name, data={"low": higher + 1e-3}) == (
-        "the state box is not proved to be invariant, or does not hold the zero state"
+        "the state box is not proved to be invariant, or does not contain the zero state"
     )
 
 

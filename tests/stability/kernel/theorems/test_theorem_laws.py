@@ -26,7 +26,7 @@ from stability.kernel.theorems.eigenvalue_phrase import eigenvalue_phrase
 from stability.kernel.theorems.flow_lmi import enclosing_box
 from stability.kernel.theorems.flow_sets import Ranges
 from stability.kernel.theorems.local_planes import DEEPEST
-from stability.kernel.theorems.local_zonotopes import margins_left
+from stability.kernel.theorems.local_zonotopes import margin_bounds
 from stability.kernel.theorems.multiplier_lmi import majorant
 from stability.kernel.theorems.near_run import neighborhood_bounds
 from stability.kernel.theorems.norm_gain import prove_dissipates
@@ -168,7 +168,7 @@ def test_margins_of_zonotopes_include_their_rounding(exact, rng, large) -> None:
         least, bias = size["least"] * rng.normal(size=3), size["bias"] * rng.normal(size=3)
         tube = SimpleNamespace(y=y, sides=sides, least=lambda w, least=least: (least, None))
         subject = SimpleNamespace(reduction="last", bias=bias)
-        lower, _ = margins_left(subject, head, tube, 1, 7)
+        lower, _ = margin_bounds(subject, head, tube, 1, 7)
         error = (exact.of(np.abs(head)) + np.abs(exact.of(head[1]))) @ exact.of(sides)  # of what the sides multiply
         wide = exact.of(head[1] * np.ones((3, 1))) - exact.of(head)
         truth = wide @ exact.of(y) + exact.of(bias[1]) - exact.of(bias) + exact.of(least)

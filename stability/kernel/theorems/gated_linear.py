@@ -1,0 +1,209 @@
+r"""Theorems about gated linear layers: decay, state bounds, gains, and two refutations.
+
+The bounds are those of ``gated_linear_bounds``; a check computes them from the weights and compares.
+
+* ``gate_extremes``: :math:`\ln a \le l` from the extremes of the pre-activations. The weight of an input ``n + k - 1``
+  steps back, ``k`` the taps of a convolution, is at most :math:`e^{n l}`.
+* ``expanding_unit``: :math:`\ln a \ge l > 0` under every input: the difference of two states grows by ``e^l`` a step.
+* ``accumulator``: :math:`1 - a \le 2^{-25}` under every input: the gate rounds to 1 in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
+from stability.kernel.format.sentences import at_least, at_most, exact_text, theorem
+from stability.kernel.format.theorem_table import certifies, refutes
+from stability.kernel.systems.gated_linear import DeltaInjection, GatedLinearLayer
+from stability.kernel.theorems.gated_linear_bounds import (
+    BOUNDS,
+    FLOAT32_ONE,
+    horizons,
+    largest_decay,
+    most_forgotten,
+)
+
+Array = np.ndarray
+
+
+def _uncovered(kind: str) -> Callable[[GatedLinearLayer], str | None]:
+    def reason(layer: GatedLinearLayer) -> str | None:
+        if not isinstance(layer.injection, BOUNDS[kind][0]):
+            return f"the theorem {kind} does not cover this injection"
+        growing = kind.startswith("average") and getattr(layer.gate, "growing", False)
+        return "the gate grows" if growing else None
+
+    return reason
+
+
+def _for_inputs(layer: GatedLinearLayer) -> str:
+    return f"For {layer.input_set.phrase}"
+
+
+def _require_above(stated: Array, proved: Array, name: str) -> None:
+    require(stated.shape == proved.shape, f"{name} must have one number a channel or head, {proved.shape[0]}")
+    fits = np.isfinite(stated) & (stated >= proved)
+    worst = int(np.argmin(fits))
+    require(fits.all(), f"{name} of unit {worst} is stated as {stated[worst]}, proved is {proved[worst]}")
+
+
+@certifies("gate_extremes", subject=GatedLinearLayer, claim="decay", value="decay")
+class GateExtremes(ProofData):
+    """Proof of ``gate_extremes``: upper bounds of ``ln a``.
+
+    Attributes:
+        log_decay: ``(units,)`` upper bound of ``ln a`` of every channel or head.
+        decay: upper bound of ``a`` over all of them.
+        tol: weight of an input below which it counts as forgotten, in (0, 1).
+    """
+
+    log_decay: AnyArray
+    decay: Number
+    tol: Number
+
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        """Return the sentence, with median and largest memory horizon."""
+        steps = horizons(self.log_decay, self.tol, subject.taps)
+        steps = np.where(steps < 0.0, np.inf, steps)
+        median, most = (
+            f"{int(n)} steps" if n < np.inf else "no number of steps"
+            for n in (np.sort(steps)[len(steps) // 2], steps.max())
+        )
+        decay = at_most(self.decay, near=1.0)
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, the decay of every {subject.unit} is at most {decay} per step.",
+            f"The weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit} "
+            f"and after {most} in the slowest.",
+        )
+
+    def check(self, subject: Any, claim: Claim) -> str:
+        """Compare with the bounds computed from the weights."""
+        require(0.0 < self.tol < 1.0, "tol must lie between 0 and 1")
+        _require_above(self.log_decay, subject.gate.slowest(), "log_decay")
+        require(self.decay >= largest_decay(self.log_decay), "the decay is not the largest of all units")
+        return f"decay at most {at_most(self.decay, near=1.0)} per step"
+
+
+class _UnitBounds(ProofData):
+    """Upper bounds of every channel or head.
+
+    Attributes:
+        bounds: ``(units,)``, or ``(heads,)`` of a delta rule with one decay a key channel.
+        most: the largest of them.
+    """
+
+    bounds: AnyArray
+    most: Number
+    KIND = ""
+
+    def check(self, subject: Any, claim: Claim) -> str:
+        """Compare with the bounds computed from the weights."""
+        _require_above(self.bounds, BOUNDS[self.KIND][1](subject), "the bound")
+        require(self.most >= self.bounds.max(), "the stated bound is not the largest of all units")
+        return f"at most {at_most(self.most)}, for every length"
+
+
+class _StateBound(_UnitBounds):
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        """Return the sentence."""
+        size = "|h_i(t)|" if subject.unit != "head" else "|S_i(t)|_F"
+        start = size.replace("t", "0")
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)} and every initial state with {start} <= r_i, {size} <= r_i for all t >= 0 and "
+            f"every {subject.unit} i.",
+            f"The largest r_i of the proof is {at_most(self.most)}.",
+        )
+
+
+class _Gain(_UnitBounds):
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        """Return the sentence."""
+        size = "|x_i(t) - y_i(t)|" if subject.unit != "head" else "|X_i(t) - Y_i(t)|_F"
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, two trajectories from the zero state with inputs u, v satisfy {size} <= "
+            f"g_i sup_s |u(s) - v(s)|_2 for all t >= 0 and every {subject.unit} i.",
+            f"The largest g_i of the proof is {at_most(self.most)}.",
+        )
+
+
+def _enter(kind: str, base: type[_UnitBounds], claim: str) -> type[_UnitBounds]:
+    theorem = type(kind, (base,), {"KIND": kind, "__doc__": f"Proof of ``{kind}``.", "__module__": __name__})
+    return certifies(kind, subject=GatedLinearLayer, claim=claim, value="most", unfit=_uncovered(kind))(theorem)
+
+
+for _kind in BOUNDS:
+    _enter(_kind, *((_StateBound, "state_bound") if _kind.endswith("_bound") else (_Gain, "state_gain")))
+
+
+def _grows_alone(layer: GatedLinearLayer) -> str | None:
+    return "a delta rule also shrinks states" if isinstance(layer.injection, DeltaInjection) else None
+
+
+@refutes("expanding_unit", subject=GatedLinearLayer, claim="state_bound", value="log_growth", unfit=_grows_alone)
+class ExpandingUnit(ProofData):
+    """Proof of ``expanding_unit``.
+
+    Attributes:
+        unit: channel, mode or head.
+        log_growth: lower bound of its ``ln a`` under every input, > 0.
+    """
+
+    unit: Index
+    log_growth: Number
+
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        """Return the sentence."""
+        factor = at_least(math.exp(self.log_growth) * (1 - 1e-12))
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, the difference of any two states of {subject.unit} {self.unit} grows by a factor "
+            f"of at least {factor} per step.",
+            "Its states are not bounded.",
+        )
+
+    def check(self, subject: Any, claim: Claim) -> str:
+        """Compare with the lower bound computed from the weights."""
+        low = subject.gate.log_decay[0]
+        require(self.unit < subject.units, f"there is no {subject.unit} {self.unit}")
+        least = low[self.unit].max()
+        require(0.0 < self.log_growth <= least, f"ln a is at least {least}, stated is {self.log_growth}")
+        return f"ln a is at least {at_least(self.log_growth)}"
+
+
+@refutes("accumulator", subject=GatedLinearLayer, claim="forgetting")
+class Accumulator(ProofData):
+    """Proof of ``accumulator``.
+
+    Attributes:
+        units: ``(k,)`` channels, modes or heads, in rising order.
+    """
+
+    units: AnyArray
+
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        """Return the sentence."""
+        return theorem(
+            subject,
+            f"{_for_inputs(subject)}, {len(self.units)} of {subject.units} {subject.unit}s have a decay a with "
+            f"1 - a <= 2^-25 at every step. The first is number {int(self.units[0])}.",
+            "A float32 gate rounds such a decay to 1, so nothing is forgotten.",
+        )
+
+    def check(self, subject: Any, claim: Claim) -> str:
+        """Compare with the lower bounds computed from the weights."""
+        units, share = self.units, most_forgotten(subject)
+        known = np.arange(float(subject.units))
+        fits = units.ndim == 1 and 0 < units.size <= subject.units and bool(np.isin(units, known).all())
+        require(fits and (np.diff(units) > 0).all(), f"units must be numbers below {subject.units} in rising order")
+        most = float(share[units.astype(int)].max())
+        require(most <= FLOAT32_ONE, f"1 - a is up to {most}, more than 2^-25")
+        return f"1 - a is at most {at_most(most)}"

@@ -1,0 +1,148 @@
+"""Claims about a gated linear layer: state bound, decay, gain, and the refutations of both.
+
+The bounds are those that the checker computes from the weights, raised by ``ALLOWANCE``, so that a checker with another
+order of summation accepts them too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Certificate, Finding
+from stability.checkpoint_certificate import INPUT_SETS, CheckpointCertificate, LayerClaims, checkpoint_layers
+from stability.errors import ConfigurationError
+from stability.kernel.format.claims import Claim, Proof, Verdict
+from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.systems.gated_linear import GatedLinearLayer
+from stability.kernel.theorems.gated_linear_bounds import BOUNDS, FLOAT32_ONE, TOLERANCE, largest_decay, most_forgotten
+
+ALLOWANCE = 1e-9
+"""Relative distance of a stated bound to the computed one; orders of summation differ by about 1e-13."""
+
+
+def _claim(
+    layer: GatedLinearLayer, name: str, kind: str, data: dict[str, Any], value: float | None = None
+) -> Claim | None:
+    """Return a claim that its theorem accepts, or ``None``."""
+    rule = RULES[kind]
+    claim = Claim(name, "", rule.verdict, Proof(kind, data), value)
+    return worded(layer, claim) if rule(layer, claim)[0] else None
+
+
+def _bound_claim(layer: GatedLinearLayer, name: str) -> Claim | None:
+    for kind, (injections, bound) in BOUNDS.items():
+        if not kind.endswith(name.removeprefix("state")) or not isinstance(layer.injection, injections):
+            continue
+        bounds = bound(layer) * (1.0 + ALLOWANCE)
+        if np.isfinite(bounds).all():
+            most = float(bounds.max())
+            return _claim(layer, name, kind, {"bounds": bounds, "most": most}, most)
+    return None
+
+
+def _decay_claim(layer: GatedLinearLayer, tol: float) -> Claim | None:
+    log_decay = layer.gate.slowest()
+    log_decay = log_decay + ALLOWANCE * np.abs(log_decay)
+    decay = largest_decay(log_decay)
+    if not np.isfinite(log_decay).all() or not np.isfinite(decay):
+        return None
+    return _claim(layer, "decay", "gate_extremes", {"log_decay": log_decay, "decay": decay, "tol": tol}, decay)
+
+
+def _growth_claim(layer: GatedLinearLayer) -> Claim | None:
+    low = layer.gate.log_decay[0]
+    low = low if low.ndim == 1 else low.max(axis=1)
+    unit, growth = int(low.argmax()), float(low.max()) * (1.0 - ALLOWANCE)
+    if not 0.0 < growth < np.inf:
+        return None
+    return _claim(layer, "state_bound", "expanding_unit", {"unit": unit, "log_growth": growth}, growth)
+
+
+def _accumulator_claim(layer: GatedLinearLayer) -> Claim | None:
+    units = np.flatnonzero(most_forgotten(layer) <= FLOAT32_ONE).astype(float)
+    return _claim(layer, "forgetting", "accumulator", {"units": units}) if units.size else None
+
+
+def layer_claims(layer: GatedLinearLayer, tol: float = TOLERANCE) -> tuple[Claim, ...]:
+    """Return what is proved of a layer; the first claim is the main one.
+
+    Args:
+        layer: the layer.
+        tol: weight of an input below which it counts as forgotten.
+
+    Returns:
+        A refutation first, if there is one; else the state bound, or that it is open. Then state bound, decay and gain
+        as far as they are proved.
+    """
+    growth = _growth_claim(layer)
+    refuted = growth or _accumulator_claim(layer)
+    bound = None if growth else _bound_claim(layer, "state_bound")
+    proved = [claim for claim in (bound, _decay_claim(layer, tol), _bound_claim(layer, "state_gain")) if claim]
+    if refuted:
+        return refuted, *proved
+    if bound:
+        return tuple(proved)
+    return worded(layer, Claim("state_bound", "", Verdict.INCONCLUSIVE)), *proved
+
+
+def certify_gated_layer(layer: GatedLinearLayer, tol: float = TOLERANCE) -> Certificate:
+    """Return the certificate of a layer.
+
+    Example:
+        >>> import numpy as np
+        >>> from stability.systems import Affine, ConvexInjection, GatedLinearLayer, NormBall, SigmoidGate
+        >>> ball = NormBall(np.ones(4))
+        >>> values = Affine(np.full((3, 4), 0.1), ball)
+        >>> certificate = certify_gated_layer(GatedLinearLayer(SigmoidGate(values), ConvexInjection(values), "minGRU"))
+        >>> str(certificate.verdict), round(certificate.claim.value, 3)
+        ('certified', 0.4)
+    """
+    started = time.monotonic()
+    main, *further = layer_claims(layer, tol)
+    kind = None if main.proof is None else main.proof.kind
+    findings = [
+        Finding(claim.proof.kind, claim.verdict is Verdict.CERTIFIED, None, claim.statement)
+        for claim in (main, *further)
+        if claim.proof is not None
+    ]
+    meta = {"seconds": round(time.monotonic() - started, 4)}
+    return Certificate(layer, main, kind, None, None, tuple(findings), tuple(further), meta)
+
+
+def certify_checkpoint(
+    weights: Any, *, layers: Iterable[int] | None = None, input_set: str = "norm", tol: float = TOLERANCE
+) -> CheckpointCertificate:
+    """Certify the gated linear layers of a checkpoint one after another.
+
+    Args:
+        weights: folder or file; ``stability.models`` registers the readers.
+        layers: numbers of the layers; all by default.
+        input_set: ``norm`` (every input of the norm in front of the layer) or ``vocabulary`` (every sequence of tokens;
+            first layer only).
+        tol: weight of an input below which it counts as forgotten.
+
+    Returns:
+        The certificate, which holds digests of the weights.
+
+    Raises:
+        ConfigurationError: a layer that is not there, or an unknown input set.
+        UnsupportedError: a file without gated linear layers.
+    """
+    if input_set not in INPUT_SETS:
+        raise ConfigurationError(f"input_set must be one of {', '.join(INPUT_SETS)}, got {input_set!r}")
+    wanted = None if layers is None else sorted(set(layers))
+    found = [
+        LayerClaims(one.index, one.type, layer.digest, input_set, layer_claims(layer, tol), layer.taps)
+        for one in checkpoint_layers(weights)
+        if wanted is None or one.index in wanted
+        for layer in (one.build(input_set),)
+    ]
+    missing = sorted(set(wanted or ()) - {layer.layer for layer in found})
+    if missing or not found:
+        raise ConfigurationError(f"{weights} has no gated linear layer {', '.join(map(str, missing))}".rstrip())
+    return CheckpointCertificate(Path(str(weights)).name, tuple(found))
