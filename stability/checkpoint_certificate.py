@@ -213,7 +213,7 @@ def is_checkpoint_certificate(value: Any) -> bool:
         return isinstance(value, CheckpointCertificate)
     try:
         document, _ = read_document(as_path(value))
-    except FileFormatError:
+    except (FileFormatError, ValueError):
         return False
     return isinstance(document, dict) and document.get("format") == FORMAT
 

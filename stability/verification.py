@@ -274,9 +274,9 @@ def _verify_checkpoint(certificate: Any, weights: Any) -> Verification:
     return Verification(True, reason, tuple(checks), verdict, "proved", statement, subject=subject, discrete=True)
 
 
-def _layer_problem(record: LayerClaims, known: Mapping[int, CheckpointLayer], checks: list[Check]) -> str | None:
+def _layer_problem(record: LayerClaims, stored: Mapping[int, CheckpointLayer], checks: list[Check]) -> str | None:
     """Check the claims of one layer, append the outcomes, and return the first reason of a refusal or ``None``."""
-    found = known.get(record.layer)
+    found = stored.get(record.layer)
     layer = None if found is None else found.build(record.input_set)
     read = None if layer is None or found is None else (layer.digest, found.type, layer.taps)
     if read != (record.digest, record.type, record.taps):

@@ -61,7 +61,7 @@ def read_torch_file(path: Path, members: list[ZipInfo] | None) -> Any:
     """
     for name in (member.filename for member in members or ()):
         if name.endswith("constants.pkl"):
-            raise FileFormatError(f"{path} holds TorchScript, which is never executed here: save model.state_dict()")
+            raise FileFormatError(f"{path} holds TorchScript, which is not executed: save model.state_dict()")
     stored = sum(member.file_size for member in members or ())
     if stored > 2 * path.stat().st_size + 2**20:  # torch writes its members uncompressed
         raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
@@ -71,7 +71,7 @@ def read_torch_file(path: Path, members: list[ZipInfo] | None) -> Any:
         try:
             return _read(path, members is not None)
         except pickle.UnpicklingError as error:
-            why = f"pickled code or objects, which are never executed here ({first_sentence(error)})"
+            why = f"pickled code or objects, which are not executed ({first_sentence(error)})"
             raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
 
 

@@ -100,7 +100,7 @@ def certify(
 
     from .sources import check_exists, open_parts, open_subject
 
-    if is_checkpoint(models, cell, asked=bool(layers or input_set)):
+    if is_checkpoint(models, cell, has_options=bool(layers or input_set)):
         raise typer.Exit(certify_checkpoint(models[0], layers, input_set or "norm", out, output))
     from ..stored.certificates import view
     from .data import seen_range

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ def layer_numbers(text: str | None) -> list[int] | None:
         raise typer.BadParameter(f"expected numbers such as 0,5, got {text!r}", param_hint="--layers") from None
 
 
-def is_checkpoint(models: Sequence[str], cell: str | None, *, asked: bool) -> bool:
+def is_checkpoint(models: Sequence[str], cell: str | None, *, has_options: bool) -> bool:
     """Return True for one folder or file with gated linear layers, before anything is loaded that takes time.
 
     Raises:
@@ -42,12 +43,25 @@ def is_checkpoint(models: Sequence[str], cell: str | None, *, asked: bool) -> bo
     """
     if len(models) == 1:
         check_exists(models[0])
-    from ...models import gated_layers
+    found = len(models) == 1 and cell is None and _may_hold_layers(Path(models[0]))
+    if found:
+        from ...models import gated_layers
 
-    found = len(models) == 1 and cell is None and gated_layers(models[0]) is not None
-    if asked and not found:
+        found = gated_layers(models[0]) is not None
+    if has_options and not found:
         raise ConfigurationError("--layers and --input-set need one model with gated linear layers")
     return found
+
+
+def _may_hold_layers(path: Path) -> bool:
+    """Return False where the name of a file or of its arrays tells that there are none, without loading torch."""
+    if path.suffix != ".npz":
+        return path.is_dir() or path.suffix in (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+    try:
+        names = " ".join(zipfile.ZipFile(path).namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return any(marker in names for marker in ("A_log", "nu_log", "Lambda_re", "log_A_real", "rg_lru", "hidden_and"))
 
 
 def certify_checkpoint(path: str, layers: str | None, input_set: str, out: Path | None, output: Output) -> int:

@@ -259,8 +259,7 @@ class GatedLinearLayer(Subject):
         ConfigurationError: parts that do not fit, or that read different input sets.
 
     Example:
-        >>> import numpy as np
-        >>> from stability import certify
+        >>> from stability.systems import Affine, NormBall, SigmoidGate
         >>> ball = NormBall(np.ones(4))
         >>> weight = np.full((3, 4), 0.1)
         >>> layer = GatedLinearLayer(SigmoidGate(Affine(weight, ball)), ConvexInjection(Affine(weight, ball)), "minGRU")

@@ -96,7 +96,7 @@ def test_of_several_models_the_folder_keeps_what_is_no_certificate(here: Path, c
     Path("out/001-other.certificate.json").write_text("mine")
     err = refused(here, capsys, "ok.npz", "other.npz", "-o", "out")
     assert "001-other" in err
-    assert "cannot make the folder" in refused(here, capsys, "ok.npz", "other.npz", "-o", "ok.npz")
+    assert "cannot create the folder" in refused(here, capsys, "ok.npz", "other.npz", "-o", "ok.npz")
     assert cli.run(["certify", "ok.npz", "other.npz", "-o", "out", "--overwrite", "-q"]) == 0
     assert cli.run(["certify", "ok.npz", "other.npz", "-o", "out", "-q"]) == 0
     assert len(list(Path("out").iterdir())) == 2
