@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from gated_runs import layers
+from gated_specimens import gated_linear_claims
 
 from stability.certificate import Certificate
 from stability.certification import certify
@@ -23,7 +23,6 @@ from stability.search.criteria.interval import fastest_gated_claim, interval_lmi
 from stability.search.criteria.nonexpansive import nonexpansive_claim
 from stability.search.gains.lure import incremental_gain
 from stability.search.gains.stack import stack_gain
-from stability.search.gated_linear import layer_claims
 from stability.search.input_sets.bounded import bounded, equilibrium_claim
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import claims_in_box
@@ -33,18 +32,7 @@ from stability.search.input_sets.regional import regional
 from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.search.local.largest_radius import largest_balls
 from stability.search.solvers.deadline import Deadline
-from stability.systems import (
-    Affine,
-    ConvexInjection,
-    DrivenSystem,
-    GatedLinearLayer,
-    LureSystem,
-    NormBall,
-    PairwiseSystem,
-    SigmoidGate,
-    SoftplusGate,
-    StepInjection,
-)
+from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from stability.verification import verify_claim
 from tests.stability.driven_runs import reservoir
 
@@ -315,28 +303,11 @@ def specimens() -> dict[str, Specimen]:
     added = Classifier(sums, [[1.0], [-1.0]], [-1.0, 0.0])  # twice the steps are of the other class
     out["ball of inputs of an affine network"] = added, largest_balls(added, np.full((1, 2, 1), 0.2), [1])[0]
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
-    out.update(_gated_linear())
+    out.update(gated_linear_claims())
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
     assert not missing, missing
     return {name: Specimen(name, subject, claim) for name, (subject, claim) in out.items() if claim is not None}
-
-
-def _gated_linear() -> dict[str, tuple[Any, Claim]]:
-    """Return a claim of every theorem on gated linear layers."""
-    out: dict[str, tuple[Any, Claim]] = {}
-    rng = np.random.default_rng(0)
-    ball = NormBall(np.ones(6))
-    for kind, layer in layers(rng, ball, 0.3).items():
-        if kind in ("mamba2", "mingru", "rg_lru", "gated_deltanet", "lru"):
-            out.update({f"{kind}, {claim.name}": (layer, claim) for claim in layer_claims(layer)})
-    values = Affine(np.ones((2, 6)), ball)
-    slow = GatedLinearLayer(SigmoidGate(Affine(np.zeros((2, 6)), ball, [0.0, 25.0])), ConvexInjection(values), "minGRU")
-    out["accumulator"] = slow, layer_claims(slow)[0]
-    steady = Affine(np.zeros((2, 6)), ball, [1.0, 2.0])
-    fast = GatedLinearLayer(SoftplusGate(np.zeros(2), steady, growing=True), StepInjection(values, values), "Mamba-3")
-    out["expanding unit"] = fast, layer_claims(fast)[0]
-    return out
 
 
 def _witnesses() -> dict[str, tuple[Any, Claim]]:

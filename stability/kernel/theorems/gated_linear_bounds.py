@@ -163,8 +163,9 @@ def root_bounds(layer: GatedLinearLayer) -> Array:
     """Bound ``|h|`` of every channel of an RG-LRU above, ``(units,)``."""
     injection = layer.injection
     assert isinstance(injection, RootInjection)
-    values: Array = np.asarray(injection.values.magnitude)
-    size = upper(values * logistic(*injection.insert.bounds)[1], 4 * EPS)
+    values: Array = injection.values.magnitude
+    bounds: tuple[Array, Array] = injection.insert.bounds
+    size = upper(values * logistic(*bounds)[1], 4 * EPS)
     return upper(size * np.sqrt(_over(np.full(layer.units, 2.0), _one_minus_decay(layer))), 8 * EPS)
 
 
