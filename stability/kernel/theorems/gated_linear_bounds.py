@@ -166,7 +166,7 @@ def root_bounds(layer: GatedLinearLayer) -> Array:
     values: Array = injection.values.magnitude
     bounds: tuple[Array, Array] = injection.insert.bounds
     size = upper(values * logistic(*bounds)[1], 4 * EPS)
-    return upper(size * np.sqrt(_over(np.full(layer.units, 2.0), _one_minus_decay(layer))), 8 * EPS)
+    return upper(size * np.sqrt(_over(np.array(2.0), _one_minus_decay(layer))), 8 * EPS)
 
 
 def delta_bounds(layer: GatedLinearLayer) -> Array:
