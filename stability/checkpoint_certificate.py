@@ -6,6 +6,7 @@ and checks every claim.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -28,6 +29,8 @@ from stability.storage.writing import as_path, write_text
 FORMAT, VERSION = "stability-checkpoint-certificate", 1
 INPUT_SETS = ("norm", "vocabulary")
 MOST_LAYERS = 10_000
+NAME = r"[A-Za-z0-9_.\-]{1,100}"
+"""Characters of the name of a checkpoint, with which nothing can be said."""
 
 
 class CheckpointLayer(NamedTuple):
@@ -202,6 +205,8 @@ class CheckpointCertificate(Displayed):
             layers = list_reader("layers", _layer_from, MOST_LAYERS)(document["layers"])
             if not layers or set(document) != {"format", "version", "name", "layers", "meta", "digest"}:
                 raise FileFormatError("keys are missing or unknown, or there is no layer")
+            if re.fullmatch(NAME, text(document["name"])) is None:
+                raise FileFormatError("the name of a checkpoint has letters, digits, _, - and . only")
             return cls(text(document["name"]), layers, mapping(document["meta"], "meta"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{path} is damaged: {str(error)[:200]}") from error

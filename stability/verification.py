@@ -207,6 +207,8 @@ signal, any two trajectories x, y satisfy |x(t) - y(t)|_2 <= 1.00001 * exp(-0.99
     """
     as_choice("method", method, ("float", "exact"))
     if weights is not None or is_checkpoint_certificate(certificate):
+        if method != "float":
+            raise ConfigurationError("the exact method is for single systems; certificates of checkpoints need float")
         return _verify_checkpoint(certificate, weights)
     if not isinstance(certificate, (Certificate, str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
@@ -264,6 +266,8 @@ def _verify_checkpoint(certificate: Any, weights: Any) -> Verification:
         problem = next((text for record in certificate.layers if (text := _layer_problem(record, known, checks))), None)
     except (StabilityError, OSError) as error:
         return Verification(False, f"the weights cannot be read: {error}")
+    if len({record.layer for record in certificate.layers}) < len(certificate.layers):
+        problem = problem or "a layer stands twice in the file"
     proved = [check for check in checks if check.evidence == Evidence.PROVED]
     verdict = str(certificate.verdict)
     if problem or not proved:

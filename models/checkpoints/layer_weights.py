@@ -195,7 +195,7 @@ def vocabulary(layer: LayerWeights, ball: NormBall, name: str) -> Vocabulary:
         raise UnsupportedError("the checkpoint holds no embedding of tokens that is known by its name")
     gemma = layer.has("rg_lru.recurrent_param") or layer.has("rg_lru.a_param")
     if name.endswith("gamma"):  # lucidrains: division by the norm, without an epsilon
-        eps = 1e-300
+        eps = 1e-200
     elif layer.has("to_hidden_and_gate.weight") or layer.has("to_hidden_and_f_i_gate.weight"):
         eps = float(np.finfo(np.float32).eps)
     elif gemma or "d_model" in layer.config:  # recurrentgemma and mamba_ssm write no epsilon

@@ -6,6 +6,7 @@ order of summation accepts them too.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +20,14 @@ from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_linear import GatedLinearLayer
-from stability.kernel.theorems.gated_linear_bounds import BOUNDS, FLOAT32_ONE, TOLERANCE, largest_decay, most_forgotten
+from stability.kernel.theorems.gated_linear_bounds import (
+    BOUNDS,
+    FLOAT32_ONE,
+    TOLERANCE,
+    largest_decay,
+    most_forgotten,
+    slowest_decays,
+)
 
 ALLOWANCE = 1e-9
 """Relative distance of a stated bound to the computed one; orders of summation differ by about 1e-13."""
@@ -46,7 +54,7 @@ def _bound_claim(layer: GatedLinearLayer, name: str) -> Claim | None:
 
 
 def _decay_claim(layer: GatedLinearLayer, tol: float) -> Claim | None:
-    log_decay = layer.gate.slowest()
+    log_decay = slowest_decays(layer)
     log_decay = log_decay + ALLOWANCE * np.abs(log_decay)
     decay = largest_decay(log_decay)
     if not np.isfinite(log_decay).all() or not np.isfinite(decay):
@@ -56,7 +64,7 @@ def _decay_claim(layer: GatedLinearLayer, tol: float) -> Claim | None:
 
 def _growth_claim(layer: GatedLinearLayer) -> Claim | None:
     low = layer.gate.log_decay[0]
-    low = low if low.ndim == 1 else low.max(axis=1)
+    low = low if low.ndim == 1 else low.min(axis=1)
     unit, growth = int(low.argmax()), float(low.max()) * (1.0 - ALLOWANCE)
     if not 0.0 < growth < np.inf:
         return None
@@ -68,6 +76,7 @@ def _accumulator_claim(layer: GatedLinearLayer) -> Claim | None:
     return _claim(layer, "forgetting", "accumulator", {"units": units}) if units.size else None
 
 
+@np.errstate(all="ignore")  # bounds that overflow are infinite or NaN, which no theorem accepts
 def layer_claims(layer: GatedLinearLayer, tol: float = TOLERANCE) -> tuple[Claim, ...]:
     """Return what is proved of a layer; the first claim is the main one.
 
@@ -145,4 +154,5 @@ def certify_checkpoint(
     missing = sorted(set(wanted or ()) - {layer.layer for layer in found})
     if missing or not found:
         raise ConfigurationError(f"{weights} has no gated linear layer {', '.join(map(str, missing))}".rstrip())
-    return CheckpointCertificate(Path(str(weights)).name, tuple(found))
+    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", Path(str(weights)).resolve().name)[-100:] or "checkpoint"
+    return CheckpointCertificate(name, tuple(found))

@@ -147,4 +147,5 @@ def gram_norms(gram: Array, error: Array) -> Array:
         power = np.exp2(np.ceil(np.log2(np.maximum(frobenius(matrix), 1e-60))))
         matrix, error = matrix / power[..., None, None], upper(error / power)
         total = total * power ** (0.5**step)
-    return total * (frobenius(matrix) + error) ** (0.5**count) * (1.0 + 64 * RELATIVE)
+    bound = total * (frobenius(matrix) + error) ** (0.5**count) * (1.0 + 64 * RELATIVE)
+    return np.where(np.isnan(bound), np.inf, bound)

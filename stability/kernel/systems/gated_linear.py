@@ -7,6 +7,7 @@ decides the transition ``M``: diagonal, a number a head, a delta rule, or consta
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from stability.kernel.systems.signals import Node, Signal, as_array, as_signal
 from stability.kernel.systems.subjects import Subject
 
 Array = np.ndarray
+LONGEST_NAME = 24
 ACTIVATIONS = ("identity", "silu", "min_gru")
 """Functions of injected values; ``min_gru`` is ``x + 0.5`` for ``x >= 0`` and the logistic function below."""
 
@@ -204,6 +206,7 @@ class DeltaInjection(Injection):
     def unit_states(self, gate: Gate) -> int:
         """Return ``key_size * value_size``."""
         heads, values = as_signal(self.rate).size, as_signal(self.values).size
+        _fits(type(self.key_size) is int and self.key_size > 0, f"key_size must be positive, got {self.key_size!r}")
         fits = values % heads == 0 and gate.units in (heads, heads * self.key_size) and self.scale in (1.0, 2.0)
         _fits(fits, f"{values} values and {heads} rates do not fit to {gate.units} gates, or the scale is not 1 or 2")
         return values // heads * (self.key_size * heads // gate.units)
@@ -279,8 +282,10 @@ class GatedLinearLayer(Subject):
         self._set(unit_states=self.injection.unit_states(self.gate), name=str(self.name), part=as_part(self.part))
         if not all(signal.inputs.equals(self.input_set) for signal in self.signals):
             raise ConfigurationError("every signal of a layer must read the same input set")
-        if not self.name.replace("-", "").replace(" ", "").isalnum():
-            raise ConfigurationError(f"a name has letters, digits, spaces and hyphens only, got {self.name[:60]!r}")
+        if re.fullmatch(r"[A-Za-z0-9]+([ -][A-Za-z0-9]+){0,3}", self.name) is None or len(self.name) > LONGEST_NAME:
+            raise ConfigurationError(
+                f"a name has at most {LONGEST_NAME} letters, digits, spaces and hyphens, got {self.name[:60]!r}"
+            )
 
     unit_states: ClassVar[int]
     """Number of real state entries of a channel or head."""
@@ -308,6 +313,8 @@ class GatedLinearLayer(Subject):
     @property
     def unit(self) -> str:
         """Name of a unit of the gate: channel, head or mode."""
+        if isinstance(self.injection, OuterInjection) and self.units != self.injection.heads:
+            return "key channel"
         names = {"diagonal": "channel", "constant complex": "mode"}
         return names.get(self.transition, "head")
 

@@ -14,6 +14,8 @@ from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.signals import Array, Rows, Signal, as_array, spectral_norms
 
+LEAST_EPS, LARGEST_ENTRY = 1e-200, 1e100
+"""Limits within which no square in the norm of an embedding over- or underflows."""
 CHUNK = 4096
 """Tokens of a vocabulary that are handled at once, which bounds the memory."""
 
@@ -190,7 +192,11 @@ class Vocabulary(InputSet):
     def __post_init__(self) -> None:
         if not isinstance(self.norm, NormBall) or not (isinstance(self.eps, float) and 0.0 < self.eps < np.inf):
             raise ConfigurationError(f"a vocabulary needs its norm and a positive eps, got eps = {self.eps!r}")
+        if self.eps < LEAST_EPS or not isinstance(self.padded, bool):
+            raise ConfigurationError(f"eps must be at least {LEAST_EPS}, and padded a truth value, got {self.eps!r}")
         x = as_array("embedding", self.embedding, (None, self.norm.size))
+        if np.abs(x).max() > LARGEST_ENTRY:
+            raise ConfigurationError(f"entries of an embedding must be at most {LARGEST_ENTRY:g}")
         z = x - x.mean(axis=1, keepdims=True) if self.norm.centered else x
         size = np.sqrt((z * z).mean(axis=1, keepdims=True) + self.eps)
         vectors = z / size * self.norm.factor + self.norm.bias

@@ -27,6 +27,7 @@ from stability.kernel.theorems.gated_linear_bounds import (
     horizons,
     largest_decay,
     most_forgotten,
+    slowest_decays,
 )
 
 Array = np.ndarray
@@ -40,6 +41,15 @@ def _uncovered(kind: str) -> Callable[[GatedLinearLayer], str | None]:
         return "the gate grows" if growing else None
 
     return reason
+
+
+def _size(layer: GatedLinearLayer, value: str) -> tuple[str, str]:
+    """Return the size of a unit's state, or of a difference, in a formula, and the units that it is about."""
+    states, unit = layer.unit_states, layer.unit
+    index, norm = {"channel": ("i" if states == 1 else "ij", ""), "mode": ("i", "")}.get(unit, ("i", "_F"))
+    inner = value.replace("(", f"_{index}(")
+    entries = f"entry j of every {unit} i" if index == "ij" else f"{unit} i"
+    return f"|{inner}|{norm}", entries
 
 
 def _for_inputs(layer: GatedLinearLayer) -> str:
@@ -86,7 +96,7 @@ class GateExtremes(ProofData):
     def check(self, subject: Any, claim: Claim) -> str:
         """Compare with the bounds computed from the weights."""
         require(0.0 < self.tol < 1.0, "tol must lie between 0 and 1")
-        _require_above(self.log_decay, subject.gate.slowest(), "log_decay")
+        _require_above(self.log_decay, slowest_decays(subject), "log_decay")
         require(self.decay >= largest_decay(self.log_decay), "the decay is not the largest of all units")
         return f"decay at most {at_most(self.decay, near=1.0)} per step"
 
@@ -106,6 +116,7 @@ class _UnitBounds(ProofData):
     def check(self, subject: Any, claim: Claim) -> str:
         """Compare with the bounds computed from the weights."""
         _require_above(self.bounds, BOUNDS[self.KIND][1](subject), "the bound")
+        require(self.bounds.min() >= 0.0, "a bound is negative")
         require(self.most >= self.bounds.max(), "the stated bound is not the largest of all units")
         return f"at most {at_most(self.most)}, for every length"
 
@@ -113,12 +124,12 @@ class _UnitBounds(ProofData):
 class _StateBound(_UnitBounds):
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
-        size = "|h_i(t)|" if subject.unit != "head" else "|S_i(t)|_F"
+        (size, units) = _size(subject, "h(t)")
         start = size.replace("t", "0")
         return theorem(
             subject,
             f"{_for_inputs(subject)} and every initial state with {start} <= r_i, {size} <= r_i for all t >= 0 and "
-            f"every {subject.unit} i.",
+            f"every {units}.",
             f"The largest r_i of the proof is {at_most(self.most)}.",
         )
 
@@ -126,11 +137,11 @@ class _StateBound(_UnitBounds):
 class _Gain(_UnitBounds):
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
-        size = "|x_i(t) - y_i(t)|" if subject.unit != "head" else "|X_i(t) - Y_i(t)|_F"
+        size, units = _size(subject, "x(t) - y(t)")
         return theorem(
             subject,
             f"{_for_inputs(subject)}, two trajectories from the zero state with inputs u, v satisfy {size} <= "
-            f"g_i sup_s |u(s) - v(s)|_2 for all t >= 0 and every {subject.unit} i.",
+            f"g_i sup_s |u(s) - v(s)|_2 for all t >= 0 and every {units}.",
             f"The largest g_i of the proof is {at_most(self.most)}.",
         )
 
@@ -162,7 +173,7 @@ class ExpandingUnit(ProofData):
 
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
-        factor = at_least(math.exp(self.log_growth) * (1 - 1e-12))
+        factor = at_least(math.exp(min(self.log_growth, 700.0)) * (1 - 1e-12))
         return theorem(
             subject,
             f"{_for_inputs(subject)}, the difference of any two states of {subject.unit} {self.unit} grows by a factor "
@@ -174,12 +185,12 @@ class ExpandingUnit(ProofData):
         """Compare with the lower bound computed from the weights."""
         low = subject.gate.log_decay[0]
         require(self.unit < subject.units, f"there is no {subject.unit} {self.unit}")
-        least = low[self.unit].max()
+        least = low[self.unit].min()
         require(0.0 < self.log_growth <= least, f"ln a is at least {least}, stated is {self.log_growth}")
         return f"ln a is at least {at_least(self.log_growth)}"
 
 
-@refutes("accumulator", subject=GatedLinearLayer, claim="forgetting")
+@refutes("accumulator", subject=GatedLinearLayer, claim="forgetting", unfit=_grows_alone)
 class Accumulator(ProofData):
     """Proof of ``accumulator``.
 

@@ -105,8 +105,8 @@ def _step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tu
     step, rate = gate.step[1], gate.rate[0]
     step = step[:, None] if diagonal else step
     with np.errstate(divide="ignore", invalid="ignore"):
-        loss = -np.expm1(-lower(rate * step, 4 * EPS))
-        phi = np.where(loss > 0.0, upper(step / lower(loss)), np.inf)
+        loss = lower(-np.expm1(-lower(rate * step, 4 * EPS)))
+        phi = np.where(loss > 0.0, upper(step / loss), np.inf)
         phi = np.minimum(phi, add_up(upper(1.0 / rate, 4 * EPS), step))  # phi <= 1/A + Delta
     values, keys = injection.values, injection.keys
 
@@ -139,7 +139,7 @@ def average_bounds(layer: GatedLinearLayer) -> Array:
         low, high = _convex_range(layer.injection)
         return np.maximum(np.abs(low), np.abs(high))
     phi, (values, keys), _ = _step_parts(layer)
-    return _worst(upper(phi * values * keys, 8 * EPS))
+    return _worst(upper(upper(phi * values, 4 * EPS) * keys, 4 * EPS))  # no product of three: it may underflow
 
 
 def average_gains(layer: GatedLinearLayer) -> Array:
@@ -155,7 +155,7 @@ def average_gains(layer: GatedLinearLayer) -> Array:
     rise = upper(logistic(-np.inf * np.ones(1), layer.gate.signal.bounds[1])[1] * slope, 4 * EPS)
     slope, rise = (x[:, None] if phi.ndim == 2 else x for x in (slope, rise))
     size = upper(sizes[0] * sizes[1], 4 * EPS)
-    terms = (phi * size * slope, rise * size, phi * _product_gain(sizes, constants))
+    terms = (upper(phi * size) * slope, rise * size, phi * _product_gain(sizes, constants))
     return _worst(add_up(*(upper(term, 8 * EPS) for term in terms)))
 
 
@@ -174,7 +174,7 @@ def delta_bounds(layer: GatedLinearLayer) -> Array:
     injection = layer.injection
     assert isinstance(injection, DeltaInjection)
     heads = injection.rate.size
-    log_decay = layer.gate.slowest().reshape(heads, -1).max(axis=1)
+    log_decay = slowest_decays(layer)
     beta = np.minimum(upper(injection.scale * logistic(*injection.rate.bounds)[1], 4 * EPS), injection.scale)
     loss = np.maximum(lower(-np.expm1(np.minimum(2.0 * log_decay, 0.0))), 0.0)
     share = _over(beta, lower(np.maximum(2.0 - beta, 0.0) * loss, 4 * EPS))
@@ -223,14 +223,14 @@ def series_gains(layer: GatedLinearLayer) -> Array:
         # |d sqrt(1 - a^2)| <= |dp| / 2 and the slope of the logistic function is at most 1/4
         through_gate = upper(0.25 * size * insert.group_constants(layer.units), 4 * EPS)
         change = add_up(
-            upper(0.5 * gate * size * slope, 8 * EPS),
+            upper(0.5 * upper(gate * size) * slope, 8 * EPS),
             through_gate,
             upper(gate * values.group_constants(layer.units), 4 * EPS),
         )
         state = root_bounds(layer)
     else:
         change, state = _series(layer)[1], series_bounds(layer)
-    memory = np.where(slope > 0.0, upper(EXCESS * state * slope, 8 * EPS), 0.0)
+    memory = np.where(slope == 0.0, 0.0, upper(upper(EXCESS * state) * slope, 8 * EPS))  # NaN stays NaN
     return _over(add_up(change, memory), rest)
 
 
@@ -246,7 +246,15 @@ BOUNDS: dict[str, tuple[tuple[type, ...], Callable[[GatedLinearLayer], Array]]] 
 
 
 def most_forgotten(layer: GatedLinearLayer) -> Array:
-    """Bound ``1 - a`` above, ``(units,)``, over all inputs and all states of a channel."""
-    low = layer.gate.log_decay[0]
-    low = low if low.ndim == 1 else low.min(axis=1)
-    return upper(-np.expm1(low))
+    """Bound ``|1 - a|`` above, ``(units,)``, over all inputs and all states of a channel."""
+    low, high = layer.gate.log_decay
+    share = np.maximum(upper(-np.expm1(low)), upper(np.expm1(high)))
+    return share if share.ndim == 1 else share.max(axis=1)
+
+
+def slowest_decays(layer: GatedLinearLayer) -> Array:
+    """Bound ``ln a`` above for every channel, mode or head; a head of a delta rule is as slow as its slowest key."""
+    high = layer.gate.slowest()
+    return (
+        high.reshape(layer.injection.rate.size, -1).max(axis=1) if isinstance(layer.injection, DeltaInjection) else high
+    )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stability.checkpoint_certificate import CheckpointCertificate
-from stability.errors import FileFormatError
+from stability.errors import ConfigurationError, FileFormatError
 from stability.models import LRU, GatedDeltaNet, Mamba, Mamba2, MinGRU, SequenceModel, save
 from stability.reports.cli import run
 from stability.verification import verify
@@ -72,6 +72,17 @@ def test_a_smaller_bound_with_a_new_seal_is_refused(weights, tmp_path, capsys):
         claims = (*layer.claims[:i], forged, *layer.claims[i + 1 :])
         CheckpointCertificate(loaded.name, (replace(layer, claims=claims),)).save(out)
         assert not verify(out, weights=path).valid
+
+
+def test_repeated_layers_and_other_methods_are_refused(weights, tmp_path, capsys):
+    path, out = weights / "minGRU.safetensors", tmp_path / "certificate.json"
+    certified(capsys, path, "-o", out)
+    loaded = CheckpointCertificate.load(out)
+    twice = CheckpointCertificate(loaded.name, loaded.layers * 2)
+    assert verify(loaded, weights=path).valid
+    assert not verify(twice, weights=path).valid
+    with pytest.raises(ConfigurationError):
+        verify(loaded, weights=path, method="exact")
 
 
 def test_options_of_checkpoints(weights, tmp_path, capsys):

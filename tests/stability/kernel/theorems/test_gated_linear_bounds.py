@@ -5,10 +5,26 @@ import pytest
 from gated_runs import LENGTH, UNITS, decays, draw_inputs, input_sets, layers, signal_values, states, unit_norms
 
 from stability import certify, verify
+from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.theorems.gated_linear_bounds import BOUNDS, horizons
-from stability.systems import Affine, ConvexInjection, GatedLinearLayer, NormBall, SigmoidGate, SoftplusGate
+from stability.systems import (
+    Affine,
+    ConstantGate,
+    ConvexInjection,
+    DeltaInjection,
+    GatedLinearLayer,
+    InputBox,
+    LinearInjection,
+    NormBall,
+    OuterInjection,
+    SigmoidGate,
+    SiLU,
+    SoftplusGate,
+    StepInjection,
+    Vocabulary,
+)  # fmt: skip
 
 SLACK = 1e-9
 """Relative rounding of a plain float64 run."""
@@ -131,8 +147,6 @@ def test_refutations_are_proved_again():
     assert keeps.verdict is Verdict.REFUTED
     assert keeps.claim.proof.data["units"].tolist() == [1.0]
     assert verify(keeps).valid
-    from stability.systems import StepInjection
-
     grows = certify(
         GatedLinearLayer(
             SoftplusGate(np.zeros(2), signal, growing=True),
@@ -144,3 +158,49 @@ def test_refutations_are_proved_again():
     assert grows.claim.name == "state_bound"
     assert verify(grows).valid
     assert LENGTH > 1
+
+
+@np.errstate(all="ignore")
+def test_underflow_and_overflow_give_no_smaller_bound():
+    ball, zero = NormBall(np.ones(2)), np.zeros((1, 2))
+    value = Affine(np.ones((1, 2)), ball)
+    for log_rate, shift in ((0.5, -800.0), (-689.882, 0.0), (415.0, -1000.0)):
+        gate = SoftplusGate([log_rate], Affine(zero, ball, [shift]))
+        bounds = BOUNDS["average_bound"][1](GatedLinearLayer(gate, StepInjection(value, value), "Mamba-2"))
+        assert (bounds > 0.0).all(), log_rate
+    box = InputBox(-np.ones(2), np.ones(2))
+    huge = SiLU(Affine(np.full((2, 2), 1e160), box))
+    gate = SigmoidGate(Affine(np.full((1, 2), 1e-160), huge), cap=1.0)
+    outer = OuterInjection(Affine(np.full((1, 2), 1e-3), box, [1.0]), Affine(zero, box, [1.0]), 1)
+    assert not BOUNDS["series_gain"][1](GatedLinearLayer(gate, outer, "GLA"))[0] < 0.8
+    with pytest.raises(ConfigurationError):
+        Vocabulary(np.array([[1e160, -1e160]]), ball, 1e-5)
+
+
+def test_a_head_is_as_slow_as_its_slowest_key_channel():
+    ball = NormBall(np.ones(2))
+    gate = SoftplusGate(np.array([-9.0, 5.0, 5.0, -9.0, 5.0, 5.0]), Affine(np.zeros((6, 2)), ball))
+    layer = GatedLinearLayer(
+        gate, DeltaInjection(Affine(np.ones((2, 2)), ball), Affine(np.zeros((2, 2)), ball), 3), "KDA"
+    )
+    decay = next(claim for claim in certify(layer).claims if claim.name == "decay")
+    assert decay.proof.data["log_decay"].shape == (2,)
+    assert np.exp(decay.proof.data["log_decay"]).min() > 0.999
+
+
+def test_what_grows_or_has_a_delta_rule_is_no_accumulator():
+    ball = NormBall(np.ones(2))
+    value = Affine(np.ones((1, 2)), ball)
+    grows = GatedLinearLayer(ConstantGate(ball, rate=[800.0]), LinearInjection(np.ones((2, 2))), "S5")
+    slow = SoftplusGate([-40.0], Affine(np.zeros((1, 2)), ball))
+    delta = GatedLinearLayer(slow, DeltaInjection(value, value, 1), "gated DeltaNet")
+    partly = SoftplusGate([[0.0, -9.0]], Affine(np.zeros((1, 2)), ball), growing=True)
+    mixed = GatedLinearLayer(partly, StepInjection(value, Affine(np.ones((2, 2)), ball)), "Mamba-3")
+    for layer in (grows, delta):
+        fake = Claim("forgetting", "", Verdict.REFUTED, Proof("accumulator", {"units": np.zeros(1)}))
+        assert not RULES["accumulator"](layer, fake)[0]
+    assert certify(grows).claim.proof.kind == "expanding_unit"
+    assert certify(mixed).claim.value < 1e-3  # the slower of its two states
+    for name in ("", "a" * 25, "in float16 arithmetic and for all", "Mamba, contracting"):
+        with pytest.raises(ConfigurationError):
+            GatedLinearLayer(slow, DeltaInjection(value, value, 1), name)
