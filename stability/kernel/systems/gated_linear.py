@@ -313,7 +313,8 @@ class GatedLinearLayer(Subject):
     @property
     def unit(self) -> str:
         """Name of a unit of the gate: channel, head or mode."""
-        if isinstance(self.injection, OuterInjection) and self.units != self.injection.heads:
+        injection: Any = self.injection
+        if isinstance(injection, OuterInjection) and self.units != injection.heads:
             return "key channel"
         names = {"diagonal": "channel", "constant complex": "mode"}
         return names.get(self.transition, "head")
