@@ -31,17 +31,19 @@ RG_LRU_SHARPNESS = 8.0
 
 
 class Gate(Node):
-    """Decay of every channel or head."""
+    """Decay of every channel or head; by default of one pre-activation, ``signal``, with one entry for each."""
+
+    signal: Signal
 
     @property
     def units(self) -> int:
         """Number of channels or heads."""
-        raise NotImplementedError
+        return self.signals[0].size
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """Signals of the pre-activations."""
-        raise NotImplementedError
+        return (self.signal,)
 
     @cached_property
     def log_decay(self) -> tuple[Array, Array]:
@@ -97,16 +99,6 @@ class SoftplusGate(Gate):
             raise ConfigurationError(f"limits of the step need 0 <= least <= most, got up to {least.max()} and {most}")
         self._set(log_rate=log_rate, least=least, most=most)
 
-    @property
-    def units(self) -> int:
-        """Number of channels or heads."""
-        return self.signal.size
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """The pre-activation."""
-        return (self.signal,)
-
     @cached_property
     def rate(self) -> tuple[Array, Array]:
         """Bounds of ``exp(A)``."""
@@ -156,16 +148,6 @@ class SigmoidGate(Gate):
             raise ConfigurationError("a sigmoid gate needs floors in [0, 1), a root >= 1 and a positive cap")
         self._set(floor=floor, root=float(self.root), cap=None if self.cap is None else float(self.cap))
 
-    @property
-    def units(self) -> int:
-        """Number of channels or heads."""
-        return self.signal.size
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """The pre-activation."""
-        return (self.signal,)
-
     def _log_decay(self) -> tuple[Array, Array]:
         low, high = self.signal.bounds
         if self.cap is not None:
@@ -211,11 +193,6 @@ class RatioGate(Gate):
             raise ConfigurationError(f"both gates need one size, got {self.forget.size} and {self.insert.size}")
 
     @property
-    def units(self) -> int:
-        """Number of channels."""
-        return self.forget.size
-
-    @property
     def signals(self) -> tuple[Signal, ...]:
         """Both pre-activations."""
         return self.forget, self.insert
@@ -245,16 +222,6 @@ class RGLRUGate(Gate):
 
     def __post_init__(self) -> None:
         self._set(parameter=as_array("parameter", self.parameter, (as_signal(self.signal).size,)))
-
-    @property
-    def units(self) -> int:
-        """Number of channels."""
-        return self.signal.size
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """The pre-activation."""
-        return (self.signal,)
 
     def _log_decay(self) -> tuple[Array, Array]:
         gate, rate = logistic(*self.signal.bounds), softplus(self.parameter, self.parameter)

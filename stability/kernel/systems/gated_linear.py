@@ -122,6 +122,8 @@ class ConvexInjection(Injection):
 class RootInjection(Injection):
     r"""Injection of the RG-LRU: :math:`b = \sqrt{1 - a^2}\, \sigma(q) x`; at the first step the root is replaced by 1.
 
+    The first step of a sequence also drops the old state.
+
     Args:
         values: signal ``x``, one entry a channel.
         insert: pre-activation ``q`` of the input gate.

@@ -124,7 +124,7 @@ class _UnitBounds(ProofData):
 class _StateBound(_UnitBounds):
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
-        (size, units) = _size(subject, "h(t)")
+        size, units = _size(subject, "h(t)")
         start = size.replace("t", "0")
         return theorem(
             subject,
@@ -147,8 +147,8 @@ class _Gain(_UnitBounds):
 
 
 def _enter(kind: str, base: type[_UnitBounds], claim: str) -> type[_UnitBounds]:
-    theorem = type(kind, (base,), {"KIND": kind, "__doc__": f"Proof of ``{kind}``.", "__module__": __name__})
-    return certifies(kind, subject=GatedLinearLayer, claim=claim, value="most", unfit=_uncovered(kind))(theorem)
+    data = type(kind, (base,), {"KIND": kind, "__doc__": f"Proof of ``{kind}``.", "__module__": __name__})
+    return certifies(kind, subject=GatedLinearLayer, claim=claim, value="most", unfit=_uncovered(kind))(data)
 
 
 for _kind in BOUNDS:
