@@ -20,6 +20,7 @@ from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_linear import GatedLinearLayer
+from stability.kernel.systems.rwkv import RWKVInjection
 from stability.kernel.theorems.gated_linear_bounds import (
     BOUNDS,
     FLOAT32_ONE,
@@ -28,6 +29,7 @@ from stability.kernel.theorems.gated_linear_bounds import (
     most_forgotten,
     slowest_decays,
 )
+from stability.search.periodic_growth import growing_periods
 
 ALLOWANCE = 1e-9
 """Relative distance of a stated bound to the computed one; orders of summation differ by about 1e-13."""
@@ -76,6 +78,12 @@ def _accumulator_claim(layer: GatedLinearLayer) -> Claim | None:
     return _claim(layer, "forgetting", "accumulator", {"units": units}) if units.size else None
 
 
+def _periodic_claim(layer: GatedLinearLayer) -> Claim | None:
+    proofs = growing_periods(layer) if isinstance(layer.injection, RWKVInjection) else ()
+    claims = (_claim(layer, "state_bound", "periodic_growth", data) for data in proofs)
+    return next((claim for claim in claims if claim), None)
+
+
 @np.errstate(all="ignore")  # bounds that overflow are infinite or NaN, which no theorem accepts
 def layer_claims(layer: GatedLinearLayer, tol: float = TOLERANCE) -> tuple[Claim, ...]:
     """Return what is proved of a layer; the first claim is the main one.
@@ -89,8 +97,8 @@ def layer_claims(layer: GatedLinearLayer, tol: float = TOLERANCE) -> tuple[Claim
         as far as they are proved.
     """
     growth = _growth_claim(layer)
-    refuted = growth or _accumulator_claim(layer)
     bound = None if growth else _bound_claim(layer, "state_bound")
+    refuted = growth or _accumulator_claim(layer) or (None if bound else _periodic_claim(layer))
     proved = [claim for claim in (bound, _decay_claim(layer, tol), _bound_claim(layer, "state_gain")) if claim]
     if refuted:
         return refuted, *proved

@@ -3,7 +3,7 @@
 from stability.conversion.reservoirs import reservoir_system
 from stability.kernel.checks import as_matrix, as_slope
 from stability.kernel.systems.decay_gates import ConstantGate, RatioGate, RGLRUGate, SigmoidGate, SoftplusGate
-from stability.kernel.systems.derived_signals import Affine, Convolution, Normalized, SiLU
+from stability.kernel.systems.derived_signals import Affine, Convolution, Normalized, SiLU, Tanh
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_linear import (
     ConvexInjection,
@@ -18,6 +18,7 @@ from stability.kernel.systems.input_sets import InputBox, NormBall, Vocabulary
 from stability.kernel.systems.lure import Discretisation, LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.plants import Plant
+from stability.kernel.systems.rwkv import RWKVGate, RWKVInjection
 
 __all__ = [
     "Affine",
@@ -37,12 +38,15 @@ __all__ = [
     "PairwiseSystem",
     "Plant",
     "RGLRUGate",
+    "RWKVGate",
+    "RWKVInjection",
     "RatioGate",
     "RootInjection",
     "SiLU",
     "SigmoidGate",
     "SoftplusGate",
     "StepInjection",
+    "Tanh",
     "Vocabulary",
     "as_matrix",
     "as_slope",

@@ -49,6 +49,12 @@ class Ball:
         mid = np.asarray(value)
         return cls(mid, np.zeros(mid.shape))
 
+    @classmethod
+    def around(cls, low: Array, high: Array) -> Ball:
+        """Return the ball around an interval."""
+        mid = 0.5 * (low + high)
+        return cls(mid, np.maximum(high - mid, mid - low) * (1 + 4 * EPS) + TINY)
+
     @property
     def T(self) -> Ball:
         """Transpose."""

@@ -152,7 +152,7 @@ def undecided_in_box(subject: Any) -> str:
 
 def unbounded_is_open(subject: Any) -> str:
     """Return the only sentence of an open claim of a state bound of a gated linear layer."""
-    return theorem(subject, f"Boundedness of its states for {subject.input_set.phrase} is neither proved nor refuted.")
+    return theorem(subject, f"Boundedness of its states for {subject.inputs_phrase} is neither proved nor refuted.")
 
 
 OPEN: dict[str, Callable[[Any], str]] = {

@@ -31,13 +31,14 @@ SUBJECTS: Table[type] = Table(
         "opaque": "stability.kernel.systems.opaque",
         **dict.fromkeys(("norm_ball", "input_box", "vocabulary"), "stability.kernel.systems.input_sets"),
         **dict.fromkeys(
-            ("affine_signal", "convolution_signal", "silu_signal", "normalized_signal"),
+            ("affine_signal", "convolution_signal", "silu_signal", "tanh_signal", "normalized_signal"),
             "stability.kernel.systems.derived_signals",
         ),
         **dict.fromkeys(
             ("softplus_gate", "sigmoid_gate", "ratio_gate", "rg_lru_gate", "constant_gate"),
             "stability.kernel.systems.decay_gates",
         ),
+        **dict.fromkeys(("rwkv_gate", "rwkv_injection"), "stability.kernel.systems.rwkv"),
         **dict.fromkeys(
             ("gated_linear", *(f"{k}_injection" for k in ("step", "convex", "root", "outer", "delta", "linear"))),
             "stability.kernel.systems.gated_linear",

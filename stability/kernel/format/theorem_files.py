@@ -12,8 +12,8 @@ _KINDS = {
     "flow_lmi": "flow_lmi flow_equilibrium flow_bounds",
     "gain_lmi": "gain_lmi",
     "gain_steps": "gain_steps",
-    "gated_linear": "gate_extremes average_bound root_bound delta_bound series_bound average_gain series_gain "
-    "expanding_unit accumulator",
+    "gated_linear": "gate_extremes average_bound root_bound delta_bound series_bound weighted_bound "
+    "average_gain series_gain expanding_unit accumulator periodic_growth",
     "gated_limits": "gated_equilibrium gated_bounds",
     "gated_orbits": "gated_orbits gated_unstable",
     "interval": "interval_jacobian interval_lmi",

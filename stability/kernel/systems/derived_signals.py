@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.directed_functions import (
     SILU_SLOPE,
@@ -21,8 +22,8 @@ from stability.kernel.arithmetic.directed_functions import (
 )
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.serialization import subject
-from stability.kernel.systems.input_sets import InputSet, NormBall
-from stability.kernel.systems.signals import Array, Rows, Signal, as_array, as_signal, spectral_norms
+from stability.kernel.systems.input_sets import InputBox, InputSet, NormBall
+from stability.kernel.systems.signals import ALL, Array, Rows, Signal, as_array, as_signal, spectral_norms
 
 
 class Derived(Signal):
@@ -80,6 +81,10 @@ class Affine(Derived):
         low, high = self.source.extremes(rows.times(self.weight))
         shift, error = rows.dot(self.bias), rows.error(self._reach)
         return -add_up(-low, -shift, error), add_up(high, shift, error)
+
+    def at(self, inputs: Ball, entries: slice = ALL) -> Ball:
+        """Enclose entries of ``W x + b``."""
+        return self.source.at(inputs) @ self.weight[entries].T + self.bias[entries]
 
     @cached_property
     def _reach(self) -> Array:
@@ -143,6 +148,12 @@ class Convolution(Derived):
     def taps(self) -> int:
         """Number of taps ``k``."""
         return len(self.kernel)
+
+    def at(self, inputs: Ball, entries: slice = ALL) -> Ball:
+        """Enclose entries of the convolution of the repeated inputs."""
+        x = self.source.at(inputs)
+        taps = (Ball(np.roll(x.mid, j, axis=0), np.roll(x.rad, j, axis=0)) * tap for j, tap in enumerate(self.kernel))
+        return sum(taps, Ball.exact(self.bias))[:, entries]
 
     def extremes(self, rows: Rows) -> tuple[Array, Array]:
         """Return ``g . c`` and the extreme sums of the source's extremes of ``g * K_j`` over the present taps."""
@@ -226,6 +237,38 @@ class SiLU(Derived):
     def lipschitz_norms(self, groups: int, scales: Array | None = None) -> Array:
         """Return 1.1 times the source's constants."""
         return upper(SILU_SLOPE * self.source.lipschitz_norms(groups, scales), 8 * EPS)
+
+
+@subject("tanh_signal")
+@dataclass(frozen=True, eq=False, repr=False)
+class Tanh(Derived):
+    """Hyperbolic tangent of every entry.
+
+    Args:
+        source: its argument.
+    """
+
+    source: Signal
+
+    def __post_init__(self) -> None:
+        as_signal(self.source)
+
+    def extremes(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the extremes over the box of all entries."""
+        return InputBox(*self.bounds).extremes(rows)
+
+    def at(self, inputs: Ball, entries: slice = ALL) -> Ball:
+        """Enclose the hyperbolic tangents of entries."""
+        low, high = self.source.at(inputs, entries).endpoints()
+        return Ball.around(lower(np.tanh(low)), upper(np.tanh(high)))
+
+    def _bounds(self) -> tuple[Array, Array]:
+        low, high = self.source.bounds
+        return lower(np.tanh(low)), upper(np.tanh(high))
+
+    def lipschitz_norms(self, groups: int, scales: Array | None = None) -> Array:
+        """Return the source's constants."""
+        return self.source.lipschitz_norms(groups, scales)
 
 
 @subject("normalized_signal")

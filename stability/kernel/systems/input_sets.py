@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.directed_functions import add_up, norm_above, upper
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.serialization import subject
-from stability.kernel.systems.signals import Array, Rows, Signal, as_array, spectral_norms
+from stability.kernel.systems.signals import ALL, Array, Rows, Signal, as_array, spectral_norms
 
 LEAST_EPS, LARGEST_ENTRY = 1e-200, 1e100
 """Limits within which no square in the norm of an embedding over- or underflows."""
@@ -32,6 +33,14 @@ class InputSet(Signal):
     def phrase(self) -> str:
         """Description of the set in a sentence."""
         raise NotImplementedError
+
+    def points(self, stored: Array) -> Ball | None:
+        """Enclose the inputs ``(T, d)`` that a proof stores, or return ``None`` where one may lie outside the set."""
+        return None
+
+    def at(self, inputs: Ball, entries: slice = ALL) -> Ball:
+        """Return entries of the inputs."""
+        return inputs[:, entries]
 
     def affine_norms(self, weight: Array, bias: Array, groups: int, scales: Array) -> Array | None:
         """Bound ``|s * (W u + b)|_2`` above in each part, or return ``None`` where there is no rule for it."""
@@ -87,6 +96,20 @@ class NormBall(InputSet):
 
     def _radius(self) -> float:
         return float(upper(np.sqrt(float(self.size)), 4 * EPS))
+
+    def points(self, stored: Array) -> Ball | None:
+        r"""Return ``(o + w) * z + c`` for stored ``z``, less their mean in a LayerNorm, with :math:`\|z\|_2 < \sqrt d`.
+
+        The norm reaches them where its ``eps`` is positive.
+        """
+        if not (norm_above(stored) < np.sqrt(self.size) * (1.0 - 4 * EPS)).all():
+            return None
+        z = Ball.exact(stored)
+        if self.centered:
+            size = np.abs(stored).mean(axis=1, keepdims=True)
+            mid = stored - stored.mean(axis=1, keepdims=True)
+            z = Ball(mid, upper(gamma(self.size + 8) * size + 2 * EPS * np.abs(mid)))
+        return z * (Ball.exact(self.weight) + float(self.offset)) + self.bias
 
     def extremes(self, rows: Rows) -> tuple[Array, Array]:
         r"""Return :math:`g \cdot c \mp \sqrt d \|P (g * w)\|_2`, rounded outwards; ``P`` removes the mean."""
@@ -153,6 +176,10 @@ class InputBox(InputSet):
     def phrase(self) -> str:
         """Describe the set."""
         return "every input in its box"
+
+    def points(self, stored: Array) -> Ball | None:
+        """Return stored inputs of the box."""
+        return Ball.exact(stored) if (self.low <= stored).all() and (stored <= self.high).all() else None
 
     def extremes(self, rows: Rows) -> tuple[Array, Array]:
         """Return the sums of the smaller and of the larger of ``g_i low_i`` and ``g_i high_i``, rounded outwards."""

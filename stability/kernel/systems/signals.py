@@ -16,11 +16,13 @@ from typing import Any, Self
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.directed_functions import gram_norms, norm_above, upper
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 
 Array = np.ndarray
+ALL = slice(None)
 SMALL, LARGE = 256, 1024
 """Rows of a part up to which one Gram matrix serves all scales, and rows or columns up to which each scale has its own;
 beyond, one spectral norm is computed and the factors of the rows are bounded by the largest."""
@@ -145,6 +147,10 @@ class Signal(Node):
     def extremes(self, rows: Rows) -> tuple[Array, Array]:
         """Bound ``inf g . x`` below and ``sup g . x`` above for rows ``g`` of ``size`` entries; ``(k,)`` each."""
         raise NotImplementedError
+
+    def at(self, inputs: Ball, entries: slice = ALL) -> Ball:
+        """Enclose entries ``(T, k)`` for inputs ``(T, d)`` that repeat; NaN where no rule encloses them."""
+        return Ball.exact(np.full((inputs.shape[0], self.size), np.nan)[:, entries])
 
     def _bounds(self) -> tuple[Array, Array]:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-r"""Theorems about gated linear layers: decay, state bounds, gains, and two refutations.
+r"""Theorems about gated linear layers: decay, state bounds, gains, and three refutations.
 
 The bounds are those of ``gated_linear_bounds``; a check computes them from the weights and compares.
 
@@ -6,6 +6,12 @@ The bounds are those of ``gated_linear_bounds``; a check computes them from the 
   steps back, ``k`` the taps of a convolution, is at most :math:`e^{n l}`.
 * ``expanding_unit``: :math:`\ln a \ge l > 0` under every input: the difference of two states grows by ``e^l`` a step.
 * ``accumulator``: :math:`1 - a \le 2^{-25}` under every input: the gate rounds to 1 in float32.
+* ``periodic_growth``: under inputs that repeat with period ``T``, the difference of two states of a head of RWKV-7 is
+  multiplied by :math:`\Phi = M_1 \cdots M_T` in every period. If :math:`\Phi r = \lambda r` with
+  :math:`|\lambda| > 1`, then :math:`D_n r = \lambda^n D_0 r` for the differences after ``n`` periods. So every
+  difference with :math:`D_0 r \ne 0` grows without bound, and one of the two states does. The first transitions of a
+  sequence, which miss taps, are not singular, so initial states with such a difference exist. The check encloses the
+  inputs, the gates of every step, the products and an eigenvalue.
 """
 
 from __future__ import annotations
@@ -16,11 +22,16 @@ from typing import Any
 
 import numpy as np
 
+from stability.kernel.arithmetic.balls import Ball, row_sum_norm
+from stability.kernel.arithmetic.eigenpairs import Matrix, inverse_or_none
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
+from stability.kernel.format.fields import AnyArray, Index, Inputs, Number, ProofData, require, required
 from stability.kernel.format.sentences import at_least, at_most, exact_text, theorem
 from stability.kernel.format.theorem_table import certifies, refutes
 from stability.kernel.systems.gated_linear import DeltaInjection, GatedLinearLayer
+from stability.kernel.systems.input_sets import NormBall
+from stability.kernel.systems.rwkv import RWKVInjection, period
+from stability.kernel.theorems.eigenvalue_phrase import Unstable
 from stability.kernel.theorems.gated_linear_bounds import (
     BOUNDS,
     FLOAT32_ONE,
@@ -31,6 +42,8 @@ from stability.kernel.theorems.gated_linear_bounds import (
 )
 
 Array = np.ndarray
+MIDDLES = "The p_i of a head are the middles of the ranges of its rates a."
+WEIGHTED = "|S diag(p)^(-1/2)|_F, p the middles of the ranges of the rates a"
 
 
 def _uncovered(kind: str) -> Callable[[GatedLinearLayer], str | None]:
@@ -53,7 +66,7 @@ def _size(layer: GatedLinearLayer, value: str) -> tuple[str, str]:
 
 
 def _for_inputs(layer: GatedLinearLayer) -> str:
-    return f"For {layer.input_set.phrase}"
+    return f"For {layer.inputs_phrase}"
 
 
 def _require_above(stated: Array, proved: Array, name: str) -> None:
@@ -86,9 +99,10 @@ class GateExtremes(ProofData):
             for n in (np.sort(steps)[len(steps) // 2], steps.max())
         )
         decay = at_most(self.decay, near=1.0)
+        weighted = f" in the norm {WEIGHTED}" if isinstance(subject.injection, RWKVInjection) else ""
         return theorem(
             subject,
-            f"{_for_inputs(subject)}, the decay of every {subject.unit} is at most {decay} per step.",
+            f"{_for_inputs(subject)}, the decay of every {subject.unit} is at most {decay} per step{weighted}.",
             f"The weight of an input is at most {exact_text(self.tol)} after {median} in the median {subject.unit} "
             f"and after {most} in the slowest.",
         )
@@ -125,12 +139,14 @@ class _StateBound(_UnitBounds):
     def sentence(self, subject: Any, claim: Claim) -> str:
         """Return the sentence."""
         size, units = _size(subject, "h(t)")
-        start = size.replace("t", "0")
+        start, weighted = size.replace("t", "0"), isinstance(subject.injection, RWKVInjection)
+        most = "(min p_i / max p_i)^(1/2) r_i" if weighted else "r_i"
         return theorem(
             subject,
-            f"{_for_inputs(subject)} and every initial state with {start} <= r_i, {size} <= r_i for all t >= 0 and "
+            f"{_for_inputs(subject)} and every initial state with {start} <= {most}, {size} <= r_i for all t >= 0 and "
             f"every {units}.",
             f"The largest r_i of the proof is {at_most(self.most)}.",
+            *([MIDDLES] if weighted else []),
         )
 
 
@@ -156,7 +172,8 @@ for _kind in BOUNDS:
 
 
 def _grows_alone(layer: GatedLinearLayer) -> str | None:
-    return "a delta rule also shrinks states" if isinstance(layer.injection, DeltaInjection) else None
+    shrinks = isinstance(layer.injection, (DeltaInjection, RWKVInjection))
+    return "a delta rule also shrinks states" if shrinks else None
 
 
 @refutes("expanding_unit", subject=GatedLinearLayer, claim="state_bound", value="log_growth", unfit=_grows_alone)
@@ -218,3 +235,48 @@ class Accumulator(ProofData):
         most = float(share[units.astype(int)].max())
         require(most <= FLOAT32_ONE, f"1 - a is up to {most}, more than 2^-25")
         return f"1 - a is at most {at_most(most)}"
+
+
+@refutes(
+    "periodic_growth",
+    subject=GatedLinearLayer,
+    claim="state_bound",
+    unfit=lambda layer: None if isinstance(layer.injection, RWKVInjection) else "the theorem is about RWKV-7",
+    size="inputs must be up to 64 rows of {p} numbers",
+)
+class PeriodicGrowth(Unstable):
+    """Proof of ``periodic_growth``, with an ``eigenvalue`` of the product of a period.
+
+    Attributes:
+        head: number of the head.
+        inputs: ``(T, d)`` inputs of a period, less the norm's weight and bias where the input set is that of a norm.
+    """
+
+    head: Index
+    inputs: Inputs
+
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        """Return the sentence."""
+        inputs = subject.input_set.phrase.replace("every", "an", 1)
+        inputs += " (with eps > 0)" if isinstance(subject.input_set, NormBall) else ""
+        return theorem(
+            subject,
+            f"For some sequence of period {len(self.inputs)}, each {inputs}, two trajectories of head {self.head} move "
+            "apart without bound.",
+            f"Over one period its transition has {self.phrase(discrete=True)}.",
+        )
+
+    def check(self, subject: Any, claim: Claim) -> str:
+        """Enclose the product of the transitions of a period, and an eigenvalue outside the unit circle."""
+        require(self.head < subject.injection.heads, f"there is no head {self.head}")
+        inputs = required(subject.input_set.points(self.inputs), "an input of the proof may lie outside the input set")
+        transitions, k = subject.injection.transitions, subject.taps - 1
+        zeros = np.zeros((k, subject.inputs))
+        start = Ball(*(np.vstack([zeros, np.resize(part, zeros.shape)]) for part in (inputs.mid, inputs.rad)))
+        first = period(transitions(subject.gate, start, self.head), k)
+        inverse = required(inverse_or_none(first.mid), "the first transitions may be singular")
+        distance = row_sum_norm(Ball.exact(inverse) @ first - np.eye(first.shape[0]))
+        require(distance < 1.0, "the first transitions may be singular")
+        product = period(transitions(subject.gate, inputs, self.head))
+        matrix = Matrix(product, np.ones(product.shape[0]))
+        return self.outside(matrix, discrete=True, otherwise="no eigenvalue is proved to lie outside the unit circle")

@@ -10,6 +10,10 @@ r"""Bounds of decay, states and gains of gated linear layers that do not depend 
 * ``delta_bound``: :math:`S^+ = a (I - \beta k k^T) S + \beta k v^T`, :math:`|k| \le 1`, :math:`\beta \le b < 2`.
   Nothing changes off ``k``; along ``k`` maximize :math:`((1 - \theta) s + \beta |k| |v|)^2 - s^2` with
   :math:`\theta = \beta |k|^2`. So :math:`|S^+|_F^2 \le a^2 |S|_F^2 + |v|^2 b / (2 - b)`.
+* ``weighted_bound``: :math:`S^+ = S (\mathrm{diag}(w) - \kappa (a * \kappa)^T) + b` with :math:`|\kappa| \le 1`
+  contracts in the norm :math:`|S|_p = |S\, \mathrm{diag}(p)^{-1/2}|_F`, ``p`` the middles of the ranges of ``a``, if
+  these ranges are small (``weighted_decays``). Then :math:`|S_t|_p \le \max(|S_0|_p, \sup |b|_p / (1 - |N|))`, and
+  :math:`|S|_F \le (\max p)^{1/2} |S|_p`, :math:`|S|_p \le (\min p)^{-1/2} |S|_F`.
 * ``series_bound``: :math:`|h_t| \le \max(|h_0|, \sup |b| / (1 - a))`.
 * ``average_gain``: for :math:`h^+ = a h + (1 - a) \tau` in a ball of radius ``H`` around all ``tau`` and ``h_0``,
   :math:`|\delta h_t| \le H \sup |\delta \ln(-\ln a)| + \sup |\delta \tau|`. Interpolate :math:`\ln(-\ln a)` and ``tau``
@@ -31,6 +35,7 @@ from stability.kernel.arithmetic.directed_functions import (
     exponential,
     logistic,
     lower,
+    norm_above,
     silu,
     upper,
 )
@@ -46,6 +51,7 @@ from stability.kernel.systems.gated_linear import (
     RootInjection,
     StepInjection,
 )
+from stability.kernel.systems.rwkv import RWKVInjection
 from stability.kernel.systems.signals import Signal
 
 Array = np.ndarray
@@ -53,6 +59,8 @@ FLOAT32_ONE = 2.0**-25
 """Largest ``1 - a`` for which a float32 gate rounds to 1."""
 TOLERANCE = 0.01
 """Weight of an input below which it counts as forgotten, unless another one is asked for."""
+LEAST_RATE = 1e-100
+"""Least middle ``p`` of the range of a rate of RWKV-7: any ``p > 0`` gives a bound, and no quotient overflows."""
 EXCESS = 0.36788
 """Upper bound of ``x exp(-x)``: of ``|da|`` for ``|d ln x| = 1``, ``x = -ln a``."""
 
@@ -181,6 +189,57 @@ def delta_bounds(layer: GatedLinearLayer) -> Array:
     return upper(injection.values.group_norms(heads) * np.sqrt(share), 8 * EPS)
 
 
+def _rates(layer: GatedLinearLayer) -> tuple[Array, Array, Array]:
+    """Return the middles ``p`` of the ranges of the rates ``a``, ``(heads, key_size)``, and the bounds of ``a``."""
+    assert isinstance(layer.injection, RWKVInjection)
+    low, high = (end.reshape(layer.injection.heads, -1) for end in logistic(*layer.injection.rate.bounds))
+    return np.maximum(0.5 * (low + high), LEAST_RATE), low, high
+
+
+def weighted_decays(layer: GatedLinearLayer) -> Array:
+    r"""Bound the logarithm of the norm of RWKV-7's transition in ``T = S diag(p)^(-1/2)`` above, ``(heads,)``.
+
+    With :math:`z = p^{1/2} * \kappa` and :math:`h = p^{-1/2} * (a - p) * \kappa` the transition of ``T`` is
+    :math:`N = \mathrm{diag}(w) - z (z + h)^T`, where :math:`|z|^2 \le P = \max p` and
+    :math:`|h|^2 \le q = \max (a - p)^2 / p`. Let :math:`w_0 \le w \le w_1`, :math:`c = w_0 + w_1 > P`, and let
+    :math:`s + d` and :math:`s - d` be unit vectors, so :math:`|s|^2 + |d|^2 = 1`. With :math:`A = z \cdot s`,
+    :math:`B = z \cdot d` and :math:`H = h \cdot (s - d)`
+
+    .. math:: (s + d)^T N (s - d) = \sum_i w_i (s_i^2 - d_i^2) - (A + B)(A - B + H)
+              \le w_1 - c |d|^2 + B^2 + |B H| + H^2 / 4,
+
+    since :math:`-A^2 - A H \le H^2 / 4`. As :math:`B^2 \le P |d|^2`, the maximum over ``|d|`` gives
+    :math:`|N| \le w_1 + (q / 4)\, c / (c - P)`.
+    """
+    p, low, high = _rates(layer)
+    least, most = (end.reshape(p.shape) for end in layer.gate.log_decay)
+    slowest, fastest = most.max(axis=1), least.min(axis=1)
+    radius = upper(np.maximum(high - p, p - low), 4 * EPS)
+    spread = upper(radius * radius / p, 8 * EPS).max(axis=1)
+    total = lower(exponential(fastest, fastest)[0] + exponential(slowest, slowest)[0], 4 * EPS)  # less c: weaker bound
+    excess = upper(0.25 * spread * _over(total, lower(total - p.max(axis=1), 4 * EPS)), 8 * EPS)
+    return add_up(slowest, upper(excess * exponential(-slowest, -slowest)[1], 8 * EPS))  # ln(w + e) <= ln w + e / w
+
+
+def weighted_bounds(layer: GatedLinearLayer) -> Array:
+    r"""Bound ``|S|_F`` of every head of RWKV-7 above, ``(heads,)``, by :math:`\sqrt P \sup |b|_p / (1 - |N|)`.
+
+    :math:`|b|_p \le |v| |p^{-1/2} * k'|` with the injected key :math:`k' = x * (1 + (a - 1) * k_a)`.
+    """
+    injection, (p, *ends) = layer.injection, _rates(layer)
+    assert isinstance(injection, RWKVInjection)
+    mix, values = injection.replacement.reshape(p.shape), injection.values
+    factor = np.maximum(*(np.abs(1.0 + (a - 1.0) * mix) for a in ends)) + 8 * EPS * (1.0 + np.abs(mix))
+    keys = injection.keys.norms(len(p), upper(factor / np.sqrt(p), 16 * EPS).reshape(1, -1))[0]
+    size = values.group_norms(len(p))
+    if injection.first is not None:  # between two values in every entry, so v^2 is at most the larger of their squares
+        entries = np.maximum(values.magnitude, injection.first.magnitude).reshape(len(p), -1)
+        both = upper(np.hypot(size, injection.first.group_norms(len(p))), 8 * EPS)
+        size = np.minimum(norm_above(entries), both)
+    injected = upper(upper(np.sqrt(p.max(axis=1)) * size, 8 * EPS) * keys, 8 * EPS)
+    return _over(injected, lower(-np.expm1(weighted_decays(layer))))
+
+
 def _series(layer: GatedLinearLayer) -> tuple[Array, Array]:
     """Return bounds of ``|b|`` and of ``|db| / sup |du|`` of every unit."""
     injection = layer.injection
@@ -238,6 +297,7 @@ BOUNDS: dict[str, tuple[tuple[type, ...], Callable[[GatedLinearLayer], Array]]] 
     "average_bound": ((StepInjection, ConvexInjection), average_bounds),
     "root_bound": ((RootInjection,), root_bounds),
     "delta_bound": ((DeltaInjection,), delta_bounds),
+    "weighted_bound": ((RWKVInjection,), weighted_bounds),
     "series_bound": ((OuterInjection, LinearInjection), series_bounds),
     "average_gain": ((StepInjection, ConvexInjection), average_gains),
     "series_gain": ((OuterInjection, LinearInjection, RootInjection), series_gains),
@@ -254,6 +314,8 @@ def most_forgotten(layer: GatedLinearLayer) -> Array:
 
 def slowest_decays(layer: GatedLinearLayer) -> Array:
     """Bound ``ln a`` above for every channel, mode or head; a head of a delta rule is as slow as its slowest key."""
+    if isinstance(layer.injection, RWKVInjection):
+        return weighted_decays(layer)
     high = layer.gate.slowest()
     return (
         high.reshape(layer.injection.rate.size, -1).max(axis=1) if isinstance(layer.injection, DeltaInjection) else high
