@@ -15,7 +15,7 @@ from stability.kernel.systems.parts import COMPUTED, LONGEST_PATH, LONGEST_WHOLE
 from stability.storage.read_errors import as_file_errors
 from stability.systems import GatedLinearLayer, InputBox
 
-from . import delta_rule, gated, state_space
+from . import delta_rule, gated, rwkv, state_space
 from .layer_weights import NORMS, LayerWeights, input_set
 from .stored_tensors import SUFFIXES, Read, find_files, read_config, stored_tensors
 
@@ -66,6 +66,8 @@ LAYOUTS = (
     Layout("mLSTM", ("fgate_preact.weight", "igate_preact.weight", "v.weight"), gated.mlstm, ("xlstm",)),
     Layout("GLA", ("gk_proj.0.weight",), gated.gla, ("gla",)),
     Layout("HGRN", ("f_proj.weight", "i_proj.weight"), gated.hgrn, ("hgrn",)),
+    Layout("RWKV-7", ("k_k", "k_a", "r_k", "w_lora.lora.0.weight"), rwkv.rwkv7),
+    Layout("RWKV-7", ("k_k", "k_a", "r_k", "w0"), rwkv.rwkv7, norms=rwkv.OWN_NORM),
     Layout("S4D", ("kernel.log_A_real",), state_space.s4d, norms=()),
     Layout("S5", ("Lambda_re", "Lambda_im", "log_step"), state_space.s5, norms=()),
     Layout("LRU", ("nu_log", "theta_log", "gamma_log"), state_space.lru, norms=()),
@@ -74,7 +76,6 @@ MARKERS = tuple(dict.fromkeys(layout.keys[0] for layout in LAYOUTS if layout.nam
 REFUSED = {
     "dt_bias": "Mamba-3 or a layer like it",
     "qkv_opreact.weight": "an xLSTM with fused weights",
-    "k_k": "RWKV-7",
     "time_decay": "RWKV",
     "Lambda": "a layer of s5-pytorch",
     "A_b_log": "a bidirectional Mamba",
@@ -133,7 +134,7 @@ class StoredLayer:
     def _computed(self) -> bool:
         """True where arrays are products or sums of stored numbers, rounded to float64."""
         summed = self.type == "Mamba-2" and self.weights.has("in_proj.bias")
-        return self.type in ("S5", "HGRN") or self.weights.model_type == "falcon_h1" or summed
+        return self.type in ("S5", "HGRN", "RWKV-7") or self.weights.model_type == "falcon_h1" or summed
 
 
 @dataclass(frozen=True)

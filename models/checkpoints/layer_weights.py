@@ -168,7 +168,7 @@ def as_number(value: Any, name: str) -> float:
 def norm_ball(layer: LayerWeights, offset: int, norms: tuple[str, ...] = NORMS) -> tuple[NormBall | None, str]:
     """Return the norm in front of a layer and the name of its weight, or ``None`` where the block has none.
 
-    A norm with a bias is a LayerNorm, but for that of the xLSTM.
+    A norm with a bias is a LayerNorm, but for that of the xLSTM; RWKV-7 has LayerNorms without a bias too.
     """
     parent = layer.prefix[:-1].rpartition(".")[0]
     block = LayerWeights(layer.tensors, layer.config, parent and parent + ".")
@@ -180,7 +180,7 @@ def norm_ball(layer: LayerWeights, offset: int, norms: tuple[str, ...] = NORMS) 
     weight = block.array(name, None)
     offset = 1 if name.endswith("gamma") else offset
     if not block.has(bias):
-        return NormBall(weight, offset=offset), name
+        return NormBall(weight, offset=offset, centered=layer.has("k_k")), name
     return NormBall(weight, block.array(bias, len(weight)), offset, centered="norm_mlstm" not in name), name
 
 
@@ -191,6 +191,8 @@ def vocabulary(layer: LayerWeights, ball: NormBall, name: str) -> Vocabulary:
         UnsupportedError: the embedding or the norm's epsilon is not known.
     """
     key = next((k for end in EMBEDDINGS for k in layer.tensors if k == end or k.endswith("." + end)), None)
+    if any(name.endswith("pre_norm.weight") for name in layer.tensors):
+        raise UnsupportedError("this model normalizes its embeddings twice: certify the norm's ball")
     if key is None:
         raise UnsupportedError("the checkpoint holds no embedding of tokens that is known by its name")
     gemma = layer.has("rg_lru.recurrent_param") or layer.has("rg_lru.a_param")

@@ -99,7 +99,8 @@ class Affine(Derived):
         """Return the spectral bound where the source is an input set, or the bound by entries where it is smaller."""
         scales = self._scales(scales)
         entries, source = self.entry_norms(groups, scales), self.source
-        spectral = source.affine_norms(self.weight, self.bias, groups, scales) if isinstance(source, InputSet) else None
+        known = isinstance(source, (InputSet, Convolution))
+        spectral = source.affine_norms(self.weight, self.bias, groups, scales) if known else None
         return entries if spectral is None else np.minimum(spectral, entries)
 
     def lipschitz_norms(self, groups: int, scales: Array | None = None) -> Array:
@@ -184,6 +185,15 @@ class Convolution(Derived):
         parts = self.source.norms(groups, taps).reshape(self.taps, len(scales), groups).sum(axis=0)
         shift = norm_above((scales * self.bias).reshape(len(scales), groups, -1))
         return np.minimum(upper(parts + shift, (self.taps + 8) * EPS), self.entry_norms(groups, scales))
+
+    def affine_norms(self, weight: Array, bias: Array, groups: int, scales: Array) -> Array | None:
+        """Bound ``|s * (W y + b)|_2`` above by a sum over all taps, for inputs of an input set without a bias ``c``."""
+        if not isinstance(self.source, InputSet) or self.bias.any():
+            return None
+        shift = norm_above((scales * bias).reshape(len(scales), groups, -1))
+        parts = [self.source.affine_norms(weight * tap, np.zeros_like(bias), groups, scales) for tap in self.kernel]
+        known = [part for part in parts if part is not None]
+        return upper(sum(known, shift), (self.taps + 8) * EPS) if len(known) == self.taps else None
 
     def lipschitz_norms(self, groups: int, scales: Array | None = None) -> Array:
         """Return the sum of the source's constants over all taps."""

@@ -22,7 +22,7 @@ from stability.kernel.systems.signals import Signal, as_array, as_signal
 
 Array = np.ndarray
 LARGEST_RATE = 0.6065306597126334
-"""Constant ``c`` of ``ln w = -c sigmoid(p)`` in the published code; about ``exp(-1/2)``."""
+"""Constant ``c`` of ``ln w = -c sigmoid(p)``: ``exp(-1/2)``, or this number in some of the published code."""
 KEY_EPS = 1e-6
 """Largest epsilon of the published normalizations of keys, which divide by ``|x|`` or by ``sqrt(|x|^2 + KEY_EPS)``."""
 LEAST_KEY = 1e-3
@@ -49,7 +49,7 @@ class RWKVGate(Gate):
 
 def _log_decay(low: Array, high: Array) -> tuple[Array, Array]:
     least, most = logistic(low, high)
-    return -upper(LARGEST_RATE * most, 4 * EPS), -np.maximum(lower(LARGEST_RATE * least, 4 * EPS), 0.0)
+    return -upper(LARGEST_RATE * most, 8 * EPS), -np.maximum(lower(LARGEST_RATE * least, 8 * EPS), 0.0)
 
 
 @subject("rwkv_injection")
