@@ -23,6 +23,8 @@ def signal_values(signal, u):
     if isinstance(signal, s.SiLU):
         x = signal_values(signal.source, u)
         return x * expit(x)
+    if isinstance(signal, s.Tanh):
+        return np.tanh(signal_values(signal.source, u))
     if isinstance(signal, s.Normalized):
         x = signal_values(signal.source, u)
         return signal.weight * x / np.sqrt((x * x).mean(axis=1, keepdims=True) + signal.eps)
@@ -42,6 +44,8 @@ def decays(gate, u):
     if isinstance(gate, s.RatioGate):
         f, i = expit(signal_values(gate.forget, u)), expit(signal_values(gate.insert, u))
         return f / (f + i)
+    if isinstance(gate, s.RWKVGate):
+        return np.exp(-np.exp(-0.5) * expit(signal_values(gate.signal, u)))
     if isinstance(gate, s.RGLRUGate):
         return np.exp(-8.0 * expit(signal_values(gate.signal, u)) * np.logaddexp(0.0, gate.parameter))
     rate = gate.rate if gate.rate is not None else -np.exp(gate.log_rate)
@@ -54,8 +58,11 @@ def steps(gate, u):
     return step if gate.most is None else np.minimum(step, gate.most)
 
 
-def states(layer, u, rng=None, keys=None, frequency=None):
+def states(layer, u, rng=None, keys=None, frequency=None, mixed=None, initial=0.0):
     """Return the states ``(time, units, ...)`` from zero.
+
+    For RWKV-7 there may be ``mixed`` values ``(time, heads * value_size)`` and an ``initial`` state
+    ``(heads, value_size, key_size)``.
 
     A layer stores neither the keys of a delta rule, ``(time, heads, key_size)``, nor the imaginary parts of continuous
     eigenvalues, ``(units,)``; where they are not given, keys and angles are random.
@@ -99,6 +106,8 @@ def states(layer, u, rng=None, keys=None, frequency=None):
             a = np.tile(np.exp(rate * step), (T, 1))
             scale = scale * ((a[0] - 1.0) / rate if b.hold else 1.0)
         added = scale * (rows[:, ::2] + 1j * rows[:, 1::2])
+    elif isinstance(b, s.RWKVInjection):
+        return _rwkv(b, a, values if mixed is None else [mixed, *values[1:]], initial)
     else:
         return _delta(layer, a, values, rng, keys)
     h, out = np.zeros_like(added[0]), []
@@ -119,6 +128,20 @@ def _delta(layer, a, values, rng, keys):
         unit = k / np.sqrt((k * k).sum(1, keepdims=True) + 1e-6) if keys is None else keys[t]
         S = a[t][..., None] * S
         S = S + beta[t][:, None, None] * unit[..., None] * (v[t] - np.einsum("hk,hkv->hv", unit, S))[:, None, :]
+        out.append(S)
+    return np.stack(out)
+
+
+def _rwkv(b, w, values, initial):
+    v, k, rate = (x.reshape(len(w), b.heads, -1) for x in values)
+    removal, replacement = (x.reshape(b.heads, -1) for x in (b.removal, b.replacement))
+    a, w = expit(rate), w.reshape(k.shape)
+    unit = k * removal
+    unit = unit / np.maximum(np.linalg.norm(unit, axis=2, keepdims=True), 1e-12)
+    S, out = np.zeros((b.heads, v.shape[2], k.shape[2])) + initial, []
+    for t in range(len(w)):
+        S = S * w[t][:, None] - (S @ unit[t][..., None]) * (a[t] * unit[t])[:, None]
+        S = S + v[t][..., None] * (k[t] * (1.0 + (a[t] - 1.0) * replacement))[:, None]
         out.append(S)
     return np.stack(out)
 
@@ -159,6 +182,18 @@ def draw_inputs(inputs, rng, directions, length=LENGTH):
     z = np.where(chosen[:, None], rows * inputs.factor, z)
     z = z - z.mean(axis=1, keepdims=True) if inputs.centered else z
     return z / np.sqrt((z * z).mean(axis=1, keepdims=True)) * inputs.factor + inputs.bias
+
+
+def rwkv7(rng, inputs, spread, scale=1.0):
+    """Return a random RWKV-7 layer; it is certified for a small ``spread`` of the rates, refuted for a large one."""
+    mixed, size = s.Convolution(rng.random((2, inputs.size)), inputs), UNITS * KEYS
+    keys, values, rates = (rng.normal(size=(n, inputs.size)) for n in (size, 2 * UNITS, size))
+    bounded = s.Tanh(s.Affine(scale * rng.normal(size=(2, inputs.size)), mixed))
+    decay = s.Affine(scale * rng.normal(size=(size, 2)), bounded, rng.normal(size=size) - 4.0)
+    rate = s.Affine(spread * rates, mixed, rng.normal(size=size))
+    keys, values = s.Affine(scale * keys, mixed), s.Affine(scale * values, mixed)
+    injection = s.RWKVInjection(values, keys, rate, *rng.normal(size=(2, size)), UNITS)
+    return s.GatedLinearLayer(s.RWKVGate(decay), injection, "RWKV-7")
 
 
 def layers(rng, inputs, scale=1.0):
@@ -211,6 +246,7 @@ def layers(rng, inputs, scale=1.0):
             s.OuterInjection(heads, affine(UNITS * KEYS), UNITS, affine(UNITS), 15.0),
             "mLSTM",
         ),
+        "rwkv7": rwkv7(rng, inputs, 0.003, scale),
         "lru": s.GatedLinearLayer(
             s.ConstantGate(inputs, log_rate=rng.normal(size=UNITS), log_step=rng.normal(size=UNITS)),
             s.LinearInjection(rng.normal(size=(2 * UNITS, inputs.size)), rng.normal(size=UNITS), hold=True),
