@@ -56,7 +56,9 @@ def test_runs_from_states_within_the_bound_stay_within_it():
         assert (bounds < np.inf).any(), name
         p = 1.0 / (1.0 + np.exp(-layer.injection.rate.bias.reshape(UNITS, KEYS)))
         start = np.zeros((UNITS, 2, KEYS))
-        start[np.arange(UNITS), :, p.argmin(axis=1)] = 0.7 * np.where(bounds < np.inf, bounds, 0.0)[:, None]  # the direction that overshoots
+        start[np.arange(UNITS), :, p.argmin(axis=1)] = (
+            0.7 * np.where(bounds < np.inf, bounds, 0.0)[:, None]
+        )  # the direction that overshoots
         start *= np.sqrt(0.9 * p.min(axis=1) / p.max(axis=1))[:, None, None]
         for _ in range(5):
             u = draw_inputs(inputs, rng, np.vstack([layer.injection.keys.weight, layer.injection.values.weight]))
