@@ -76,7 +76,7 @@ def _projected(inputs: Any, stored: Array) -> Array:
 
 def _gates(layer: Any, head: int, stored: Array) -> tuple[tuple[Ball, ...], Ball]:
     inputs = Ball.exact(layer.input_set.points(stored).mid)
-    return layer.injection.transitions(layer.gate, inputs, head), inputs
+    return layer.injection.gates(layer.gate, inputs, head), inputs
 
 
 def _eigenvalue(gates: tuple[Ball, ...]) -> complex:

@@ -106,7 +106,7 @@ class RWKVInjection(Injection):
         size = self.keys.size // self.heads
         return slice(head * size, (head + 1) * size)
 
-    def transitions(self, gate: Gate, inputs: Ball, head: int) -> tuple[Ball, Ball, Ball, Ball]:
+    def gates(self, gate: Gate, inputs: Ball, head: int) -> tuple[Ball, Ball, Ball, Ball]:
         """Enclose ``w``, ``a``, the key's factor and the key of a head for inputs that repeat.
 
         Args:
@@ -125,12 +125,8 @@ class RWKVInjection(Injection):
         most = upper(np.sqrt(norm_above(key.upper()) ** 2 + KEY_EPS), 8 * EPS)
         size = np.where(size >= LEAST_KEY, size, np.nan)
         factor = Ball.around(lower(1.0 / most, 4 * EPS), upper(1.0 / size, 4 * EPS))[:, None]
-        return (
-            Ball.around(*exponential(*_log_decay(*p.endpoints()))),
-            Ball.around(*logistic(*q.endpoints())),
-            factor,
-            key,
-        )
+        decay = exponential(*_log_decay(*p.endpoints()))
+        return Ball.around(*decay), Ball.around(*logistic(*q.endpoints())), factor, key
 
 
 def period(parts: tuple[Ball, Ball, Ball, Ball], start: int = 0) -> Ball:

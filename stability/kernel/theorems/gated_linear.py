@@ -270,13 +270,13 @@ class PeriodicGrowth(Unstable):
         """Enclose the product of the transitions of a period, and an eigenvalue outside the unit circle."""
         require(self.head < subject.injection.heads, f"there is no head {self.head}")
         inputs = required(subject.input_set.points(self.inputs), "an input of the proof may lie outside the input set")
-        transitions, k = subject.injection.transitions, subject.taps - 1
+        gates, k = subject.injection.gates, subject.taps - 1
         zeros = np.zeros((k, subject.inputs))
         start = Ball(*(np.vstack([zeros, np.resize(part, zeros.shape)]) for part in (inputs.mid, inputs.rad)))
-        first = period(transitions(subject.gate, start, self.head), k)
+        first = period(gates(subject.gate, start, self.head), k)
         inverse = required(inverse_or_none(first.mid), "the first transitions may be singular")
         distance = row_sum_norm(Ball.exact(inverse) @ first - np.eye(first.shape[0]))
         require(distance < 1.0, "the first transitions may be singular")
-        product = period(transitions(subject.gate, inputs, self.head))
+        product = period(gates(subject.gate, inputs, self.head))
         matrix = Matrix(product, np.ones(product.shape[0]))
         return self.outside(matrix, discrete=True, otherwise="no eigenvalue is proved to lie outside the unit circle")
