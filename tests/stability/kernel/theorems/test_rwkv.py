@@ -65,6 +65,17 @@ def test_runs_from_states_within_the_bound_stay_within_it():
             assert (unit_norms(layer, states(layer, u, initial=start)) <= bounds).all(), name
 
 
+def test_the_bound_of_a_single_key_direction():
+    inputs, g = NormBall(np.ones(3)), np.array([[1.0, 2.0, -2.0]])
+    keys, still = np.vstack([g, 0.0 * g]), np.zeros((2, 3))
+    a, mix, w = np.array([0.2, 0.8]), np.array([0.7, 5.0]), np.exp(-np.exp(-0.5) * 0.25)
+    rate, gate = Affine(still, inputs, np.log(a / (1 - a))), RWKVGate(Affine(still, inputs, np.full(2, -np.log(3.0))))
+    injection = RWKVInjection(Affine(g, inputs), Affine(keys, inputs), rate, np.ones(2), mix, 1)
+    bound = weighted_bounds(GatedLinearLayer(gate, injection, "RWKV-7"))
+    injected = 27.0 * (1.0 + (a[0] - 1.0) * mix[0]) * np.sqrt(a[1] / a[0])  # |g|^2 d = 27
+    assert bound == pytest.approx(injected / (1.0 - w), rel=1e-9)
+
+
 @pytest.mark.parametrize("inputs", [BALL, NormBall(np.ones(6), offset=1), InputBox(-np.ones(6), np.full(6, 2.0))])
 def test_two_runs_of_a_refuted_layer_move_apart_and_forgeries_are_refused(inputs):
     layer = rwkv7(np.random.default_rng(2), inputs, 1.0)
@@ -86,13 +97,19 @@ def test_two_runs_of_a_refuted_layer_move_apart_and_forgeries_are_refused(inputs
         return not RULES["periodic_growth"](layer, worded(layer, fake))[0]
 
     assert not refused()
-    assert refused(inputs=3.0 * stored)
+    assert refused(eigenvalue=[1.01 * value, 0.0])
+    assert refused(eigenvalue=[0.99, 0.0])
+    del data["eigenvalue"]
+    if isinstance(inputs, InputBox):
+        ends = (stored, np.where(stored == stored.max(), np.nextafter(2.0, 3.0), stored))
+    else:
+        edge = z / np.linalg.norm(z, axis=1, keepdims=True) * np.sqrt(inputs.size)
+        ends = 0.999 * edge, 1.001 * edge
+    assert [refused(inputs=end) for end in ends] == [False, True]
     assert refused(inputs=0.0 * stored)
     assert refused(inputs=stored[:1])
     assert refused(inputs=stored[:, :-1])
     assert refused(head=UNITS)
-    assert refused(eigenvalue=[1.01 * value, 0.0])
-    assert refused(eigenvalue=[0.99, 0.0])
 
 
 def test_rules_of_other_layers_do_not_cover_it():
