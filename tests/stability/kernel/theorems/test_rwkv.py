@@ -105,6 +105,9 @@ def test_two_runs_of_a_refuted_layer_move_apart_and_forgeries_are_refused(inputs
     else:
         edge = z / np.linalg.norm(z, axis=1, keepdims=True) * np.sqrt(inputs.size)
         ends = 0.999 * edge, 1.001 * edge
+        shifted = inputs.points(0.5 * z + 0.1)
+        exact = (0.5 * z + 0.1 * (not inputs.centered)) * inputs.factor + inputs.bias
+        assert (np.abs(shifted.mid - exact) <= shifted.rad + 1e-15).all()
     assert [refused(inputs=end) for end in ends] == [False, True]
     assert refused(inputs=0.0 * stored)
     assert refused(inputs=stored[:1])
