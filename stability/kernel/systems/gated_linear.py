@@ -309,7 +309,7 @@ class GatedLinearLayer(Subject):
     def inputs_phrase(self) -> str:
         """Description of the inputs of all claims, with those of the first layer where it passes values on."""
         first = getattr(self.injection, "first", None)
-        return f"{self.input_set.phrase}{', and of the norm in front of the first layer' if first is not None else ''}"
+        return f"{self.input_set.phrase}{' and of the norm in front of the first layer' if first is not None else ''}"
 
     @property
     def transition(self) -> str:
