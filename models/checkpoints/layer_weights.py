@@ -191,7 +191,7 @@ def vocabulary(layer: LayerWeights, ball: NormBall, name: str) -> Vocabulary:
         UnsupportedError: the embedding or the norm's epsilon is not known.
     """
     key = next((k for end in EMBEDDINGS for k in layer.tensors if k == end or k.endswith("." + end)), None)
-    if any(name.endswith("pre_norm.weight") for name in layer.tensors):
+    if layer.has("k_k") and any(name.endswith(".pre_norm.weight") for name in layer.tensors):
         raise UnsupportedError("this model normalizes its embeddings twice: certify the norm's ball")
     if key is None:
         raise UnsupportedError("the checkpoint holds no embedding of tokens that is known by its name")

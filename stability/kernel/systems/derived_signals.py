@@ -98,9 +98,8 @@ class Affine(Derived):
     def norms(self, groups: int, scales: Array | None = None) -> Array:
         """Return the spectral bound where the source is an input set, or the bound by entries where it is smaller."""
         scales = self._scales(scales)
-        entries, spectral = self.entry_norms(groups, scales), None
-        if isinstance(self.source, (InputSet, Convolution)):
-            spectral = self.source.affine_norms(self.weight, self.bias, groups, scales)
+        entries = self.entry_norms(groups, scales)
+        spectral = self.source.affine_norms(self.weight, self.bias, groups, scales)
         return entries if spectral is None else np.minimum(spectral, entries)
 
     def lipschitz_norms(self, groups: int, scales: Array | None = None) -> Array:

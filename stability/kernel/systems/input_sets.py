@@ -42,10 +42,6 @@ class InputSet(Signal):
         """Return entries of the inputs."""
         return inputs[:, entries]
 
-    def affine_norms(self, weight: Array, bias: Array, groups: int, scales: Array) -> Array | None:
-        """Bound ``|s * (W u + b)|_2`` above in each part, or return ``None`` where there is no rule for it."""
-        return None
-
     def lipschitz_norms(self, groups: int, scales: Array | None = None) -> Array:
         """Return the largest factor of every part."""
         scales = self._scales(scales)

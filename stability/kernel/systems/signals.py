@@ -200,6 +200,10 @@ class Signal(Node):
         """
         return self.entry_norms(groups, self._scales(scales))
 
+    def affine_norms(self, weight: Array, bias: Array, groups: int, scales: Array) -> Array | None:
+        """Bound ``|s * (W x + b)|_2`` above in each part, or return ``None`` where there is no rule for it."""
+        return None
+
     def _scales(self, scales: Array | None) -> Array:
         return np.ones((1, self.size)) if scales is None else scales
 
