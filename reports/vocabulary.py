@@ -209,10 +209,9 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     last = next((f for f in examined if f["criterion"] == "multiplier" and f["margin"] is not None), None)
     if last is None:
         return "No criterion holds; the table lists their margins."
-    return (
-        f"No criterion holds. The strongest, the {NAMES['multiplier']}, has margin {signed(last['margin'])} "
-        f"({UNITS['multiplier']})."
-    )
+    margin = last["margin"]
+    excess = f": the gain of the scaled loop exceeds 1 by {number(-margin)}" if margin < 0 else ""
+    return f"No criterion holds. The strongest, the {NAMES['multiplier']}, has margin {signed(margin)}{excess}."
 
 
 def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | None = None) -> Sequence[tuple[str, str]]:

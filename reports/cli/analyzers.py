@@ -20,6 +20,7 @@ from .units import WORDS, Unit, scale_of
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
 UNITLESS = ("salt_pepper noise", "noise on parameters")  # their levels are shares
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
+STRONG = " (APGD and DeepFool)"
 Model = Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")]
 
 
@@ -168,7 +169,8 @@ def attack(
     output.status()
     if words := masked_words(result.blind, result.n):
         output.caution(words)
-    _show_sweep("attack", result, f"attack {attack} in the {norm} norm", "radius", results, output, unit)
+    title = f"attack {attack}{STRONG * (attack == 'strong')} in the {norm} norm"
+    _show_sweep("attack", result, title, "radius", results, output, unit)
 
 
 def noise(

@@ -63,7 +63,7 @@ def certify(
             help=f"Criterion: {', '.join(CRITERION)} (docs/criteria.md).", autocompletion=lambda: list(CRITERION)
         ),
     ] = "auto",
-    criteria: Annotated[str, choice("Criteria that search a rate.", ("needed", "all"), "--criteria")] = "needed",
+    criteria: Annotated[str, choice("Criteria with a best rate.", ("needed", "all"), "--criteria")] = "needed",
     solver: Annotated[
         str,
         typer.Option(help="Solver: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]),
@@ -74,7 +74,7 @@ def certify(
     ] = False,
     gain_margin: Annotated[bool, typer.Option("--gain-margin", help="Gain margin, proven from both sides.")] = False,
     recovery: Annotated[
-        tuple[float, float], typer.Option(help="Norm of a disturbance, first and last.", metavar="SIZE TOL")
+        tuple[float, float], typer.Option(help="Norms of a disturbance: first, last.", metavar="SIZE TOL")
     ] = (1.0, 1e-3),
     seed: Seed = 0,
     out: Annotated[Path | None, no_default("Certificate file; a folder for several models.", "-o", "--out")] = None,

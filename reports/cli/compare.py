@@ -13,7 +13,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.writing import write_text
 
 from ..boxes import box_note
-from ..formatting import MISSING, count, margin_words, number, percent, signed, table, verdict_word
+from ..formatting import MISSING, margin_words, number, percent, signed, table, verdict_word
 from ..jsonable import jsonable, write_json
 from ..names import printable
 from ..stored.certificates import view
@@ -24,6 +24,7 @@ from .options import Compute, DataOptions, InputBox, Output, Results, Samples, c
 
 PAGE = "compare.html"
 FILES = ("compare.json", "norms.csv", PAGE)
+SOURCES = {"expected": "expected norm", "envelope": "proved bound"}
 
 
 def compare(
@@ -226,7 +227,7 @@ COLUMNS = (
     ("norm at end of sequence", "norm_at_end_of_sequence", number),
     ("slope of log norm", "slope", signed),
     ("slope of log gradient", "gradient_slope", signed),
-    ("parameters", "parameters", count),
+    ("parameters", "parameters", "{:,}".format),
 )
 THEORY = (
     ("model", "model", str),
@@ -254,7 +255,7 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
         table(header, cells, range(2, len(header))),
         *(["", table(known, theory, range(1, len(known)))] if len(known) > 2 else []),
         "",
-        *(f"{r['model']}: {text}." for r in rows for text in r["theory"].values()),
+        *(f"{r['model']}, {SOURCES[kind]}: {text}." for r in rows for kind, text in r["theory"].items()),
         *_claims(rows),
     ]
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))

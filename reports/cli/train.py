@@ -14,7 +14,7 @@ import typer
 
 from stability.errors import ConfigurationError
 
-from ..formatting import count, duration, metric, metric_word, number, table, verdict_word
+from ..formatting import duration, metric, metric_word, number, table, verdict_word
 from ..stored.certificates import needs_box
 from ..stored.reasons import shell_name
 from . import console
@@ -269,7 +269,7 @@ def _summary(folder: Path, result: Any) -> str:
     return (
         f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)}{why}\n"
         f"  held-out {metric_word(result.metric)} {scores['test_metric']}, on training data {scores['train_metric']}, "
-        f"by guessing {scores['chance']}; {count(result.parameters)} parameters\n"
+        f"by guessing {scores['chance']}; {result.parameters:,} parameters\n"
         f"  run: {folder}\n"
         f"  next: {_next(folder)}"
     )
