@@ -185,7 +185,7 @@ def noise(
         with_default(
             "Noise levels, separated by commas. White: standard deviation. Salt_pepper: share of entries. Parameters: "
             "relative to the root mean square of each tensor.",
-            "0 to 0.4; white: of the input range",
+            "0 to 0.4; white: times the input range",
             metavar="NUMBER,NUMBER",
         ),
     ] = None,

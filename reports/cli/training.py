@@ -26,7 +26,7 @@ class TrainingOptions:
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
     batch_size: Annotated[int | None, with_default("Number of sequences in a batch.", 64)] = None
     margin_penalty: Annotated[float | None, no_default("Weight of a loss term for contraction.")] = None
-    objective: Annotated[str | None, with_default("Loss; margin, certified: for larger radii.", "task")] = None
+    objective: Annotated[str | None, with_default("Loss: task; margin, certified: larger radii.", "task")] = None
     gain_target: Annotated[float | None, no_default("Bound on the l2 gain from inputs to states.")] = None
 
     def explicit(self) -> dict[str, Any]:
