@@ -64,8 +64,8 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
 def no_contraction_gap(module: nn.Module) -> UnsupportedError:
     """Return the error for a module without a known contraction gap."""
     return UnsupportedError(
-        f"margin_penalty needs a contraction gap, known for LipschitzRNN, ElmanRNN and torch.nn.RNN, not for "
-        f"{type(module).__name__}: train --model bounded_gain or contracting on the same data, both always certified"
+        f"--margin-penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN, not for {type(module).__name__}: train "
+        "--model contracting or bounded_gain on the same data; both are proven stable for all weights"
     )
 
 

@@ -14,22 +14,22 @@ from .names import claim_name, single_value
 
 CRITERIA = {
     "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",
-    "theorem1b": "Theorem 1 (b), sound reading: symmetric W up to a positive diagonal scaling",
+    "theorem1b": "Theorem 1 (b), corrected: symmetric W up to a positive diagonal scaling",
     "theorem1b_published": "Theorem 1 (b) as published; false for non-symmetric W: it certifies nothing",
-    "theorem1b_sound": "Theorem 1 (b), sound reading: symmetric W up to a positive diagonal scaling",
+    "theorem1b_sound": "Theorem 1 (b), corrected: symmetric W up to a positive diagonal scaling",
     "schur": "Schur test: comparison with a system of non-negative weights, or of norms",
-    "small_gain": "small gain theorem: the gain of the loop stays below 1/M for slopes up to M in size",
-    "circle": "circle criterion for the slopes as they are, decided as strict positive realness (KYP lemma)",
-    "multiplier": "multiplier LMI with a diagonal multiplier, the strongest of the quadratic criteria",
+    "small_gain": "small gain theorem: the gain of the linear part stays below 1/M for slopes up to M in size",
+    "circle": "circle criterion: strict positive realness for the interval of the slopes (KYP lemma)",
+    "multiplier": "linear matrix inequality (LMI) with diagonal multipliers, the strongest quadratic criterion",
     "linear": "eigenvalues, exact for linear models",
     "interval": "bounds on every entry of the step Jacobian over the reachable box",
     "interval_jacobian": "bounds on every entry of the step Jacobian over the reachable box",
     "interval_lmi": "one quadratic norm for all step Jacobians over the reachable box",
-    "construction": "the model contracts by construction; the proof that it carries was re-checked",
-    "pairwise": "a norm of the weights that the activation on pairs does not stretch",
+    "construction": "the layer contracts for every value of its weights; its proof was checked again",
+    "pairwise": "a weighted norm that neither the weights nor the activation on pairs stretch",
     "cascade": "a stack of contracting layers with bounded coupling",
-    "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
-    "form": "form of the step: affine maps and known activations",
+    "driven": "linear matrix inequality (LMI) for the slopes on sets that all trajectories enter",
+    "form": "equations of the step: affine maps and known activations",
 }
 
 UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
@@ -57,7 +57,7 @@ NAMES = {
     "pair_isometry": "isometry",
     "pair_linear": "powers of W",
     "pair_jump": "jump of modReLU",
-    "form": "form of the step",
+    "form": "readable step",
 }
 
 UNITS = {  # what a criterion's margin is; each has its own, and none compares with another's
@@ -68,14 +68,14 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "theorem1b_published": "eigenvalue, as published",
     "small_gain": "loop gain: 1/M − ‖G‖",
     "circle": "least eigenvalue of T + T*",
-    "multiplier": "1 − ρ or λ; where it fails, the excess of the scaled gain over 1",
+    "multiplier": "1 − ρ or λ; if it fails, 1 minus the gain of the scaled loop",
     "linear": "1 − ρ per step, or λ per unit of time",
     "schur": "1 − ρ per step, or λ per unit of time",
     "interval": "1 − ρ per step",
     "interval_jacobian": "1 − ρ per step",
     "interval_lmi": "1 − ρ per step",
     "pairwise": "1 − ρ per step",
-    "driven": "1 − ρ; where it fails, the excess of the scaled gain over 1",
+    "driven": "1 − ρ; if it fails, 1 minus the gain of the scaled loop",
 }
 NO_UNIT = "no number, it holds or fails"
 
@@ -114,9 +114,9 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
             return f"{note}{text}, and meet after one step."
         return f"{note}{text}; after {number(half, 4)} {time_unit(discrete)} their distance is at most half."
     if verdict == "refuted" and summary.get("proof") == "destabilising_slopes":
-        return "Proved: some activation with these slopes makes it unstable."
+        return "Proved: some activation with slopes in the interval makes the system unstable."
     if verdict == "refuted":
-        return "Proved: it is not globally stable. The counterexample is verified with rigorous error bounds."
+        return "Proved by a counterexample: trajectories under the same input can stay apart."
     return "Neither a proof of stability nor a counterexample was found."
 
 
@@ -208,11 +208,10 @@ def reason(summary: Mapping[str, Any] | None) -> str:
         return f"No criterion holds: {why}." if why else "No criterion applies to this kind of model."
     last = next((f for f in examined if f["criterion"] == "multiplier" and f["margin"] is not None), None)
     if last is None:
-        return "No criterion holds; the table of criteria has their margins."
-    return (
-        f"No criterion holds. The strongest, the {NAMES['multiplier']}, reached {signed(last['margin'])} "
-        f"({UNITS['multiplier']})."
-    )
+        return "No criterion holds; the table lists their margins."
+    margin = last["margin"]
+    excess = f": the gain of the scaled loop exceeds 1 by {number(-margin)}" if margin < 0 else ""
+    return f"No criterion holds. The strongest, the {NAMES['multiplier']}, has margin {signed(margin)}{excess}."
 
 
 def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | None = None) -> Sequence[tuple[str, str]]:
@@ -250,7 +249,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         facts.append((f"bound after {length} steps (trained length)", f"{share} × the initial distance"))
     for share, words in ((1.0, "below the initial distance"), (0.5, "below half the initial distance")):
         when = time_to(share, pairs, discrete)
-        if when is not None:
+        if when is not None and (share < 1.0 or min(overshoot for _, overshoot in pairs) > 1.0 + 1e-6):
             facts.append((words, f"after {_lasting(when, unit, dt)}"))
     return [*facts, *_forgetting(summary, unit)]
 
@@ -267,17 +266,18 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
     recovery, memory = summary.get("recovery"), summary.get("memory")
     if recovery:
         size, tol = number(recovery["size"]), number(recovery["tol"])
-        event = f"a disturbance of size {size} is below {tol}"
+        event = f"a disturbance of the state of norm {size} has decayed below {tol}, under every input"
         if summary.get("driven"):  # what takes a state out of the sets of the proof starts anew
-            event = f"runs that are {size} apart, both in the sets of the proof, are less than {tol} apart"
+            event = f"two states at distance {size} in the sets of the proof have come closer than {tol}"
         lasting = _lasting(recovery["time"], unit, summary.get("dt"))
-        facts.append(("recovery time", f"{lasting}: {event} by then, for every input of the claim"))
+        facts.append(("recovery time", f"{lasting}, after which {event}"))
     if memory:
         size = at_most(memory["size"])
         event = (
-            f"earlier inputs change the state by less than {number(memory['tol'])} (states differ by at most {size})"
+            f"older inputs change the state by less than {number(memory['tol'])} "
+            f"(any two states differ by at most {size})"
         )
-        facts.append(("memory horizon", f"{_lasting(memory['time'], unit)}: {event}"))
+        facts.append(("memory horizon", f"{_lasting(memory['time'], unit)}; {event}"))
     return facts
 
 

@@ -160,7 +160,7 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
             return False, f"{claim.verdict}, but without a proof"
         if claim.value is not None or claim.name not in OPEN or claim.statement != worded(subject, claim).statement:
             return False, "an open claim says that contraction is open, in the one sentence for that, and nothing else"
-        return True, "nothing is claimed"
+        return True, "neither proved nor refuted, so there is nothing to check"
     if claim.verdict is Verdict.INCONCLUSIVE:
         return False, "nothing proved: the claim is inconclusive, and what stands as its proof proves nothing"
     rule = RULES.get(claim.proof.kind)
@@ -306,7 +306,7 @@ def _first_problem(main: Claim, checks: tuple[Check, ...]) -> str | None:
             return f"{check.claim}: {check.reason}"
     if main.verdict is Verdict.INCONCLUSIVE:
         proved = _proved_claims(checks)
-        return "nothing to check: the main claim is inconclusive" + (f" (proved beside it: {proved})" if proved else "")
+        return "the main claim is undecided" + (f"; further claims proved: {proved}" if proved else "")
     return None
 
 

@@ -89,10 +89,10 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Certify the global stability of recurrent neural networks and measure their robustness.",
+    help="Prove that recurrent neural networks are stable, or not, and measure their robustness.",
     epilog=(
-        "Exit codes: certify 0 certified, 1 inconclusive, 3 refuted; verify 0 valid, 1 invalid; other commands 0 "
-        "complete. All commands: 2 bad input or a missing result (one of several, too), 130 interrupted."
+        "Exit codes. certify: 0 proven stable, 1 undecided, 3 proven not stable. verify: 0 valid, 1 invalid. Other "
+        "commands: 0 complete. All: 2 bad input or a missing result, 130 interrupted. Details: docs/gate.md."
     ),
     no_args_is_help=True,
     **dict(SETTINGS, add_completion=True),

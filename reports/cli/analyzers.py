@@ -18,8 +18,9 @@ from .options import Compute, DataOptions, Output, Results, Samples, choice, no_
 from .units import WORDS, Unit, scale_of
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
-UNITLESS = ("salt_pepper", "parameters")  # noises whose levels are shares
+UNITLESS = ("salt_pepper noise", "noise on parameters")  # their levels are shares
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
+STRONG = " (APGD and DeepFool)"
 Model = Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")]
 
 
@@ -54,7 +55,7 @@ def _in_unit(unit: str, subject: Subject, x: Any, bounds: Any, output: Output) -
     return model, x, {"bounds": bounds, "mask": mask}
 
 
-def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output, unit: str) -> None:
+def _show_sweep(stem: str, result: Any, title: str, label: str, results: Results, output: Output, unit: str) -> None:
     name = getattr(result, "metric", "accuracy")
     scores = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
     rows = [
@@ -62,8 +63,8 @@ def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Ou
         for s, value, low, high in zip(result.sizes, scores, result.ci_low, result.ci_high)
     ]
     header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
-    words = "" if label.split()[0] in UNITLESS else WORDS[unit]
-    text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}{words}"
+    words = "" if title in UNITLESS else WORDS[unit]
+    text = f"{result.n} sequences, {title}\n{table(header, rows, right=(0, 1, 2))}{words}"
     _show(stem, {**result.to_dict(), "unit": unit}, result.frame(), text, results, output)
 
 
@@ -74,7 +75,7 @@ def hessian(
     method: Annotated[
         str, choice("Method for the eigenvalues.", ("lanczos", "pyhessian", "dense"), "--method")
     ] = "lanczos",
-    parameters: Annotated[str, choice("Weights that are varied.", ("all", "recurrent"), "--parameters")] = "all",
+    parameters: Annotated[str, choice("Weights of the Hessian.", ("all", "recurrent"), "--parameters")] = "all",
     batch_size: Annotated[int | None, with_default("Number of sequences in memory at a time.", "all")] = None,
     samples: Samples = 256,
     data: DataOptions,
@@ -118,7 +119,7 @@ def attack(
     attack: Annotated[
         str | None,
         choice(
-            "Algorithm; strong: APGD and DeepFool.",
+            "Algorithm; strong is APGD and DeepFool.  [default: strong for classes, else pgd]",
             ("strong", "pgd", "apgd", "fgsm", "deepfool"),
             "--attack",
         ),
@@ -129,7 +130,7 @@ def attack(
         with_default("Attack radii, separated by commas.", "0 to 0.1 times the input range", metavar="NUMBER,NUMBER"),
     ] = None,
     steps: Annotated[int | None, no_default("Number of steps of the attack.")] = None,
-    step_size: Annotated[float | None, with_default("Length of a pgd step.", "2.5 × radius / steps")] = None,
+    step_size: Annotated[float | None, with_default("Length of a step of pgd.", "2.5 × radius / steps")] = None,
     unit: Unit = "raw",
     samples: Samples = 200,
     data: DataOptions,
@@ -139,7 +140,7 @@ def attack(
 ) -> None:
     """Measure accuracy under white-box attacks of growing radius.
 
-    Tasks without classes use their own metric. The default attack is strong for classes, else pgd.
+    Tasks without classes use their own metric.
     """
     results.claim(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
@@ -168,7 +169,8 @@ def attack(
     output.status()
     if words := masked_words(result.blind, result.n):
         output.caution(words)
-    _show_sweep("attack", result, f"{attack} {norm} radius", results, output, unit)
+    title = f"attack {attack}{STRONG * (attack == 'strong')} in the {norm} norm"
+    _show_sweep("attack", result, title, "radius", results, output, unit)
 
 
 def noise(
@@ -176,12 +178,13 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str, choice("Noise: two kinds on inputs, or on parameters.", ("white", "salt_pepper", "parameters"), "--kind")
+        str, choice("Noise on the inputs, or on the parameters.", ("white", "salt_pepper", "parameters"), "--kind")
     ] = "white",
     levels: Annotated[
         str | None,
         with_default(
-            "Noise levels, separated by commas; for weights relative to the root mean square of each tensor.",
+            "Noise levels, separated by commas. White: standard deviation. Salt_pepper: share of entries. Parameters: "
+            "relative to the root mean square of each tensor.",
             "0 to 0.4; white: times the input range",
             metavar="NUMBER,NUMBER",
         ),
@@ -219,4 +222,5 @@ def noise(
         with unwarned():
             result = measure(model_in_unit, z, y, kind=kind, **limits, **options)
     output.status()
-    _show_sweep("noise", result, f"{kind} level", results, output, unit)
+    title = "noise on parameters" if kind == "parameters" else f"{kind} noise"
+    _show_sweep("noise", result, title, "level", results, output, unit)

@@ -13,7 +13,7 @@ import typer
 
 from stability.errors import ConfigurationError
 
-from ..formatting import half_life, table, time_to
+from ..formatting import half_life, table, time_to, verdict_word
 from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
@@ -34,8 +34,8 @@ def certify(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run, checkpoint folder, weights (.safetensors, .pt, .ckpt), matrices (.npz, .mat), .onnx, "
-            "package.module:factory or FILE.py:factory; MODEL#PART selects one recurrent part (docs/your-model.md).",
+            help="Run directory, checkpoint folder, weights, matrices, .onnx, module:factory, FILE.py:factory; "
+            "MODEL#PART selects a part (docs/your-model.md).",
             metavar="MODEL...",
         ),
     ],
@@ -43,58 +43,54 @@ def certify(
         str | None, no_default("Cell of a state dict: rnn_tanh, rnn_relu, lstm, gru.", autocompletion=lambda: CELLS)
     ] = None,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Differential equation behind the layer, in place of its steps.")
+        bool, typer.Option("--continuous", help="Claim about the layer's differential equation.")
     ] = False,
     input_box: Annotated[
         tuple[float, float] | None,
-        no_default("Box of the inputs: LOW HIGH, data (range of the data) or a file.", metavar="LOW HIGH"),
+        no_default("Range of the inputs: LOW HIGH, data, or a file.", metavar="LOW HIGH"),
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
-    rate: Annotated[str, typer.Option(help="Rate: best, any or a number.", metavar="RATE")] = "best",
-    layers: Annotated[str | None, no_default("Numbers of gated linear layers; all by default.", metavar="0,5")] = None,
-    input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm, vocabulary.")] = None,
+    rate: Annotated[str, typer.Option(help="Rate: best, any, or a number.", metavar="RATE")] = "best",
+    layers: Annotated[str | None, no_default("Gated linear layers.  [default: all]", metavar="0,5")] = None,
+    input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm or vocabulary.")] = None,
     time_limit: Annotated[
         float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
     ] = None,
-    tol: Annotated[float | None, with_default("Tolerance of the best rate.", "by size")] = None,
+    tol: Annotated[float | None, with_default("Relative accuracy of the rate.", "by size")] = None,
     criterion: Annotated[
         str,
         typer.Option(
             help=f"Criterion: {', '.join(CRITERION)} (docs/criteria.md).", autocompletion=lambda: list(CRITERION)
         ),
     ] = "auto",
-    criteria: Annotated[str, choice("Criteria with own rates.", ("needed", "all"), "--criteria")] = "needed",
+    criteria: Annotated[str, choice("Criteria with a best rate.", ("needed", "all"), "--criteria")] = "needed",
     solver: Annotated[
         str,
-        typer.Option(
-            help="Solver for multipliers: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]
-        ),
+        typer.Option(help="Solver: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]),
     ] = "auto",
     refute: Annotated[bool, typer.Option(help="Search for a counterexample if no proof is found.")] = True,
     cross_check: Annotated[
-        bool, typer.Option("--cross-check", help="Second opinion of a semidefinite solver.")
+        bool, typer.Option("--cross-check", help="Comparison with semidefinite solvers (cvxpy).")
     ] = False,
-    gain_margin: Annotated[
-        bool, typer.Option("--gain-margin", help="Certified and destabilizing factor of all slopes.")
-    ] = False,
+    gain_margin: Annotated[bool, typer.Option("--gain-margin", help="Gain margin, proven from both sides.")] = False,
     recovery: Annotated[
-        tuple[float, float], typer.Option(help="Initial and final norm of a disturbance.", metavar="SIZE TOL")
+        tuple[float, float], typer.Option(help="Norms of a disturbance: first, last.", metavar="SIZE TOL")
     ] = (1.0, 1e-3),
     seed: Seed = 0,
     out: Annotated[Path | None, no_default("Certificate file; a folder for several models.", "-o", "--out")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Permission for -o to replace a file that is no certificate.")
+        bool, typer.Option("--overwrite", help="Permission for -o to replace other files than certificates.")
     ] = False,
     *,
     gate: Gate,
     data: DataOptions,
     output: Output,
 ) -> None:
-    """Prove or refute that a network is stable under every input.
+    """Prove that a network is stable, or that it is not.
 
-    Print the verdict, a proved rate and a margin for each criterion. Exit code: 0 certified, 1 inconclusive or slower
-    than --rate, 2 bad input, 3 refuted. Several models, --require or --min-rate print one line each, and the exit code
-    is the worst (docs/gate.md).
+    Stable: any two trajectories under the same input, whatever it is, approach each other. Exit code: 0 proven
+    stable, 1 undecided or slower than --rate, 2 bad input, 3 proven not stable; the worst of several models
+    (docs/gate.md). Several models, --require or --min-rate print one line for each model.
     """
     from stability.certification import certify as prove
 
@@ -184,9 +180,9 @@ def certify(
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
-EACH = "Each verdict holds for one part, under every input of that part; "
-ABOUT_PARTS = EACH + "there is no claim about the whole network."
-ABOUT_BLOCKS = EACH + "the claims above hold for encoder and blocks together."
+EACH = "Each verdict is about one part, under every input of that part. "
+ABOUT_PARTS = EACH + "No claim is about the whole network."
+ABOUT_BLOCKS = EACH + "The claims above are about encoder and blocks together."
 
 
 def _each_part(parts: Mapping[str, Any], options: Mapping[str, Any], output: Output) -> dict[str, Any]:
@@ -208,8 +204,8 @@ def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
 def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[str]:
     """Return one line for each part and one for the whole network."""
     rows = [
-        (path, str(answer.verdict), "" if answer.rate is None else f"{answer.rate:.6g}", str(answer.criterion or ""))
-        for path, answer in answers.items()
+        (path, verdict_word(a.verdict).lower(), "" if a.rate is None else f"{a.rate:.6g}", str(a.criterion or ""))
+        for path, a in answers.items()
     ]
     grid = table(("part", "verdict", "rate", "criterion"), rows, right=(2,))
     return textwrap.indent(f"{grid}\n{textwrap.fill(about, 98)}", "  ").splitlines()
@@ -223,7 +219,7 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
 
 def _refuse_single(is_requested: bool) -> None:
     if is_requested:
-        message = "--cross-check and --gain-margin need one recurrent part, without --require and --min-rate"
+        message = "--cross-check and --gain-margin need one recurrent part and no --require or --min-rate"
         raise ConfigurationError(message)
 
 
@@ -254,7 +250,7 @@ def _words(options: Sequence[tuple[str, str]]) -> str:
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:
     from stability.search.criteria.cross_check import cross_check
 
-    output.status("cross-checking with a semidefinite solver ...")
+    output.status("comparing with semidefinite solvers ...")
     return cross_check(subject).to_dict()
 
 

@@ -88,12 +88,15 @@ def _lines(path: str, certificate: CheckpointCertificate, out: Path | None) -> S
     tol = records[0]["horizon"]["tol"]
     notes = [
         f"For {inputs[certificate.layers[0].input_set]}, at every length, in exact arithmetic with the stored weights.",
-        "state bound: largest state entry, or Frobenius norm of a head.",
-        "gain: largest change of a state per largest change of an input.",
-        f"decay: per step, slowest channel. horizon: steps until the weight of an input is below {tol:g}.",
+        "Stable means here that the state stays within its bound.",
+        "state bound: largest state entry, or largest Frobenius norm of a head's state.",
+        "gain: largest change of a state, divided by the largest change of an input in one step.",
+        "decay: factor of the state per step in the slowest unit (channel, mode or head).",
+        f"horizon: steps until the weight of an input is below {tol:g}, in the median and in the slowest unit.",
+        "accumulators: units whose decay rounds to 1 in float32 under every input.",
     ]
     if out is not None:
-        notes.append(f"check it again: stability verify {printable(out)} --weights {printable(path)}")
+        notes.append(f"Check it again: stability verify {printable(out)} --weights {printable(path)}")
     return [head, "", *grid.splitlines(), "", *(f"  {note}" for note in notes)]
 
 

@@ -10,8 +10,13 @@ from ..formatting import WORDS
 
 GREEN, RED, YELLOW = "32", "31", "33"
 _COLOURS = {"certified": GREEN, "refuted": RED, "inconclusive": YELLOW, "invalid": RED}
-_TINTS = {word: color for state, color in _COLOURS.items() for word in (state, WORDS[state], WORDS[state].upper())} | {
+_TINTS = {
+    word: color
+    for state, color in _COLOURS.items()
+    for word in (WORDS[state].lower(), WORDS[state], WORDS[state].upper())
+} | {
     "INVALID": RED,
+    "invalid": RED,
     "valid": GREEN,
     "error": RED,
 }

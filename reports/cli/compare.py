@@ -13,7 +13,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.writing import write_text
 
 from ..boxes import box_note
-from ..formatting import MISSING, count, margin_words, number, percent, signed, table, verdict_word
+from ..formatting import MISSING, margin_words, number, percent, signed, table, verdict_word
 from ..jsonable import jsonable, write_json
 from ..names import printable
 from ..stored.certificates import view
@@ -24,6 +24,7 @@ from .options import Compute, DataOptions, InputBox, Output, Results, Samples, c
 
 PAGE = "compare.html"
 FILES = ("compare.json", "norms.csv", PAGE)
+SOURCES = {"expected": "expected norm", "envelope": "proved bound"}
 
 
 def compare(
@@ -33,12 +34,12 @@ def compare(
         typer.Argument(help="Run directories or model files.", metavar="MODEL ..."),
     ],
     *,
-    factor: Annotated[int, typer.Option(min=1, help="Length of the runs, in sequence lengths.")] = 10,
+    factor: Annotated[int, typer.Option(min=1, help="Length of the runs, as a multiple of the sequence length.")] = 10,
     extension: Annotated[
         str, choice("Inputs after the end of a sequence.", ("repeat", "zero", "hold", "noise"), "--extension")
     ] = "repeat",
     samples: Samples = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs, if there are no data.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps of random inputs, if there are no data.")] = 100,
     time_limit: Annotated[
         float | None,
         no_default("Time limit of each certificate; 0: no certificates.", "--time-limit", metavar="SECONDS"),
@@ -49,10 +50,10 @@ def compare(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Compare the norm drift and the stability margins of models.
+    """Compare the drift of the hidden state's norm.
 
-    The table begins with the smallest drift over runs of --factor times the sequence length. Exit code 2 if a
-    certificate failed; the table still shows the other results.
+    The table begins with the smallest change of the norm over runs of --factor times the sequence length. Verdicts and
+    margins follow. Exit code 2 if a certificate failed; the table still shows the other results.
     """
     time_limit = check_seconds(time_limit, least=">=")
     folder = results.claim(context, *FILES)
@@ -226,7 +227,7 @@ COLUMNS = (
     ("norm at end of sequence", "norm_at_end_of_sequence", number),
     ("slope of log norm", "slope", signed),
     ("slope of log gradient", "gradient_slope", signed),
-    ("parameters", "parameters", count),
+    ("parameters", "parameters", "{:,}".format),
 )
 THEORY = (
     ("model", "model", str),
@@ -247,20 +248,21 @@ def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     (header, cells), (known, theory) = _grid(rows, COLUMNS), _grid(rows, THEORY)
     lines = [
-        f"Inputs: {inputs}. Rows are sorted by the change of the median state norm, smallest first.",
-        "Slopes are per step. A slope of the log gradient above 0 means vanishing gradients, below 0 exploding ones.",
+        f"Inputs: {inputs}. Models are sorted by the change of the median norm, smallest first.",
+        "Slopes are per step. The gradient is that of the last state by earlier ones: a slope of its logarithm above 0",
+        "means vanishing gradients, below 0 exploding ones.",
         "",
         table(header, cells, range(2, len(header))),
         *(["", table(known, theory, range(1, len(known)))] if len(known) > 2 else []),
         "",
-        *(f"{r['model']}: {text}." for r in rows for text in r["theory"].values()),
+        *(f"{r['model']}, {SOURCES[kind]}: {text}." for r in rows for kind, text in r["theory"].items()),
         *_claims(rows),
     ]
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     if criteria:
         findings = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
         margins = [(str(NAMES.get(c, c)), *(_cell(findings.get((r["model"], c))) for r in rows)) for c in criteria]
-        names = ("margin of", *(r["model"] for r in rows))
+        names = ("criterion: outcome, margin", *(r["model"] for r in rows))
         lines += ["", table(names, margins, range(1, len(names))), f"{MISSING}: the criterion does not apply."]
     return "\n".join(lines)
 
@@ -270,7 +272,9 @@ def _claims(rows: list[dict[str, Any]]) -> list[str]:
     lines = []
     for r in rows:
         note = box_note(r)
-        lines += [f"{r['model']}: {note}"] if note else []
+        lines += [f"{r['model']}: verdict for {note[0].lower()}{note[1:]}"] if note else []
+        unread = any(f["criterion"] == "form" for f in r["findings"])
+        lines += [f"{r['model']}: no criterion of contraction covers its step."] * unread
         lines += [f"{r['model']}: no certificate ({r['reason']})."] if r.get("reason") else []
         hints = advice(r, shell_name(r["path"])) if r.get("verdict") else []
         lines += [f"{r['model']}: {why}: {command}" for why, command in hints]

@@ -28,9 +28,9 @@ EXTRAS = {
     "python-flint": ("exact", "faster integers for verify --method exact"),
     "onnx": ("onnx", ".onnx models"),
     "distributed": ("cluster", "sweep, report: several processes, or a Dask cluster"),
-    "reservoirpy": ("reservoir", "certificates of its reservoirs"),
+    "reservoirpy": ("reservoir", "certificates of reservoirs of reservoirpy"),
     "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
-    "foolbox": ("test", "the attacks' benchmark against it"),
+    "foolbox": ("test", "benchmark of the attacks against Foolbox"),
 }
 """Optional packages: the extra of this package that installs it, and what it adds."""
 
@@ -66,7 +66,7 @@ def doctor(*, output: Output) -> None:
     broken = [line.name for line in lines if line.state == "broken"]
     signs = {"ok": "✓", "missing": "–", "broken": "✗"}
     grid = table(("", "", "found", ""), [(signs[x.state], x.name, x.found, x.note) for x in lines])
-    end = f"broken: {', '.join(broken)}" if broken else "everything that is needed works"
+    end = f"broken: {', '.join(broken)}" if broken else "Every required part works."
     rows = "\n".join(line.rstrip() for line in grid.splitlines()[1:])
     output.show({"ok": not broken, "checks": [asdict(x) for x in lines]}, f"{rows}\n{end}")
     raise typer.Exit(2 if broken else 0)
@@ -125,7 +125,7 @@ def _extras() -> list[Checked]:
     out = []
     for name, (extra, adds) in EXTRAS.items():
         version = _version(name)
-        note = adds if version else f"would add: {adds} (pip install 'rnn-stability[{extra}]')"
+        note = adds if version else f"not installed; adds {adds} (pip install 'rnn-stability[{extra}]')"
         out.append(Checked(name, "ok" if version else "missing", version or "", note))
     return out
 
@@ -137,7 +137,7 @@ def _machine() -> list[Checked]:
     out.append(_tried("devices", _devices))
     shared = os.access("/dev/shm", os.W_OK) if os.path.isdir("/dev") else True
     note = "" if shared else "no /dev/shm that can be written to: reports of several models need --processes 1"
-    out.append(Checked("shared memory", "ok" if shared else "missing", "there" if shared else "", note))
+    out.append(Checked("shared memory", "ok" if shared else "missing", "available" if shared else "", note))
     return out
 
 
@@ -162,7 +162,7 @@ def _blas() -> tuple[str, str]:
     import numpy  # noqa: F401 - its library is what is asked about
     from threadpoolctl import threadpool_info
 
-    libraries = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
+    libraries = [f"{pool['internal_api']} {pool.get('version') or ''}, threads: {pool['num_threads']}" for pool in
              threadpool_info() if pool["user_api"] == "blas"]  # fmt: skip
     return "; ".join(sorted(set(libraries))) or "unknown", ""
 
@@ -178,7 +178,7 @@ def _arithmetic() -> tuple[str, str]:
     from stability.kernel.arithmetic.definiteness import refuse_flushing
 
     refuse_flushing()
-    return "IEEE 754", "subnormal numbers are kept, as the proofs' error bounds need it"
+    return "IEEE 754", "the processor keeps subnormal numbers; the error bounds of proofs need them"
 
 
 def _certificates() -> tuple[str, str]:
@@ -189,7 +189,7 @@ def _certificates() -> tuple[str, str]:
     witness = refute(LureSystem.recurrent([[-1.0]], [[2.0]]))
     if not (result.valid and result.rate is not None and 0.999 < result.rate <= 1.0 and witness.found):
         raise ArithmeticError("certify gave a wrong verdict for one of two systems with known stability")
-    return "proved, refuted, checked", "two systems whose answers are known by hand"
+    return "right", "two systems of known stability: one proof, one counterexample"
 
 
 def _solvers() -> tuple[str, str]:
@@ -203,4 +203,4 @@ def _solvers() -> tuple[str, str]:
             f"a linear matrix inequality with one state was not solved by {', '.join(failed) or 'any solver'}"
         )
     names = sorted({o.solver.lower() for o in opinions})
-    return ", ".join(f"{name} {_version(name) or ''}".strip() for name in names), "each solved an inequality by cvxpy"
+    return ", ".join(f"{name} {_version(name) or ''}".strip() for name in names), "each solved an inequality"

@@ -12,6 +12,7 @@ import typer
 from stability.errors import ConfigurationError, FileFormatError, StabilityError
 
 from ..boxes import interval
+from ..formatting import at_most, verdict_word
 from ..names import cut, printable
 from . import console
 from .options import Output, no_default
@@ -31,14 +32,12 @@ class Gate:
     """Requirements that every model must meet to pass."""
 
     require: Annotated[
-        str | None, no_default("Required verdict: proved or unrefuted.", "--require", metavar="VERDICT")
+        str | None, no_default("Required: proved, or unrefuted (not refuted).", "--require", metavar="VERDICT")
     ] = None
     min_rate: Annotated[
-        float | None, no_default("Slowest rate that passes, per step or per time.", "--min-rate", metavar="RATE")
+        float | None, no_default("Slowest rate that passes, per step or unit of time.", metavar="RATE")
     ] = None
-    allow_box: Annotated[bool, typer.Option("--allow-box", help="Acceptance of a proof for a box of inputs only.")] = (
-        False
-    )
+    allow_box: Annotated[bool, typer.Option("--allow-box", help="Acceptance of a proof for inputs in a box.")] = False
 
     def __post_init__(self) -> None:
         if self.require not in (None, "proved", "unrefuted"):
@@ -89,11 +88,12 @@ class Line:
         rate = (
             "" if self.rate is None else f"rate {self.rate!r}"
         )  # all digits: rounding could claim more than is proved
-        overshoot = "" if self.overshoot is None else f"C {self.overshoot!r}"
+        overshoot = "" if self.overshoot is None else f"overshoot {at_most(self.overshoot)}"
+        verdict = self.verdict if self.verdict in ("error", "invalid") else verdict_word(self.verdict).lower()
         sign = "✓" if self.code == 0 else "✗"
         details = "; ".join(filter(None, (self.inputs and f"inputs in {self.inputs}", self.reason)))
         remark = f"  ({cut(printable(details), MAX_DETAILS)})" if details else ""
-        output.show({}, f"{sign} {self.verdict:<13}{rate:<27}{overshoot:<23}{printable(self.name)}{remark}".rstrip())
+        output.show({}, f"{sign} {verdict:<19}{rate:<25}{overshoot:<20}{printable(self.name)}{remark}".rstrip())
 
 
 def compare_with_gate(
@@ -117,7 +117,7 @@ def compare_with_gate(
         code = 0
     missed = result.get("meta", {}).get("asked_rate_reached") is False
     if code == 0 and verdict == "certified" and missed:
-        code, reason = 1, "certified, but slower than --rate"
+        code, reason = 1, "proven stable, but slower than --rate"
     if code == 0 and gate.min_rate is not None:
         discrete = certificate is not None and certificate.subject.is_discrete
         fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
@@ -125,7 +125,7 @@ def compare_with_gate(
             code, reason = 1, f"slower than --min-rate {gate.min_rate:g}"
     box, elsewhere = ("", False) if certificate is None else inputs_of(certificate)
     if code == 0 and gate.is_active and elsewhere and not gate.allow_box:
-        code, reason = 1, "certified for the box only, refuted for other inputs; --allow-box accepts it"
+        code, reason = 1, "proven stable in the box only, and not stable for other inputs; --allow-box accepts it"
     certificate_file = None if file is None else str(file)
     return Line(name, verdict, str(result["evidence"]), rate, result["overshoot"], code, reason, certificate_file, box)
 

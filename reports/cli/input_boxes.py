@@ -80,7 +80,7 @@ def box_of(stated_box: tuple[float, float] | None, source: str | None, model: st
         raise ConfigurationError("--input-box is given twice: leave one of them out")
     if asked and source != DATA:
         raise ConfigurationError(
-            "--task and --data have an effect with --input-box data only: add it, or leave them out"
+            "--task and --data have no effect without --input-box data: add --input-box data, or leave them out"
         )
     if source == DATA:
         return seen(model, data)

@@ -61,12 +61,12 @@ Scheduler = Annotated[
 Samples = Annotated[int, typer.Option(min=1, help="Number of sequences that are measured.")]
 InputBox = Annotated[
     tuple[float, float] | None,
-    with_default("Box of the inputs for which claims hold.", "range of the data", "--input-box", metavar="LOW HIGH"),
+    with_default("Range of the inputs for which claims hold.", "range of the data", "--input-box", metavar="LOW HIGH"),
 ]
 DataFile = Annotated[
     Path | None,
     no_default(
-        ".npz or folder with x (n, time, features) and y (n,), or package.module:function.", "--data", metavar="DATA"
+        "Folder or .npz with x (n, time, features), y (n,); or package.module:function.", "--data", metavar="DATA"
     ),
 ]
 

@@ -38,14 +38,14 @@ def radius(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
     *,
-    norm: Annotated[str, choice("Norm of the input change.", ("l2", "linf"), "--norm")] = "l2",
+    norm: Annotated[str, choice("Norm of the change of the input.", ("l2", "linf"), "--norm")] = "l2",
     budget: Annotated[
-        str, choice("Limit for the whole change, or for every step.", ("total", "step"), "--budget")
+        str, choice("Limit on the change of the whole sequence, or of every step.", ("total", "step"), "--budget")
     ] = "total",
     epsilon: Annotated[float | None, with_default("Radius to certify, in --unit.", "largest provable")] = None,
     bounds: Annotated[
         tuple[float, float] | None,
-        with_default("Range of the changed inputs.", "no bounds", "--bounds", metavar="LOW HIGH"),
+        with_default("Range to which changed inputs are clipped.", "no bounds", "--bounds", metavar="LOW HIGH"),
     ] = None,
     mask: Annotated[
         Path | None,
@@ -59,7 +59,7 @@ def radius(
     proofs: Annotated[
         Path | None,
         no_default(
-            "Folder for proofs, read by `stability verify`; stronger earlier proofs of the same network stay.",
+            "Folder for the proofs, which `stability verify` checks; stronger earlier ones stay.",
             "--proofs",
             metavar="FOLDER",
         ),
@@ -73,7 +73,8 @@ def radius(
 ) -> None:
     """Bound the smallest change of each input that alters its class.
 
-    The certified radius is a proved lower bound; the attacked radius is the size of a change that alters the class.
+    No change below the certified radius alters the class: this is proved. The attacked radius is the size of a change
+    that an attack found to alter it.
     """
     from .masks import open_mask
 
@@ -102,7 +103,7 @@ def radius(
     output.status()
     text = _text(result) + ("" if merger is None else _about(merger, proofs))
     if isinstance(read.subject, MeasuredClassifier):
-        text = f"no certificate covers this network: attacked radii alone\n{text}"
+        text = f"no theorem covers this network: attacked radii only\n{text}"
     text += WORDS[unit]
     document = {**result.to_dict(), "unit": unit}
     if results.out is not None:
@@ -193,7 +194,7 @@ def _kept(
     if path.is_dir():
         refuse_existing_files(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
     if isinstance(read.subject, MeasuredClassifier):
-        raise ConfigurationError("no certificate covers this network, so there are no proofs to keep: omit --proofs")
+        raise ConfigurationError("no theorem covers this network, so there are no proofs to keep: leave out --proofs")
     folder: Folder = context.with_resource(claim_folder(path, BY))
     asked = ProofQuery(np.asarray(x), options["norm"], options["budget"], options["mask"], read.lengths)
     return ProofMerger(folder, BY, read.subject, asked, overwrite=overwrite)
@@ -202,7 +203,7 @@ def _kept(
 def _about(merger: ProofMerger, proofs: Any) -> str:
     """Return lines about the stored proofs."""
     count, older = merger.count(), merger.count() - len(merger.made)
-    lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
+    lines = ["", "", f"{count} proof{'s' * (count != 1)} in {proofs}; check with: stability verify {proofs}"]
     if older:
         lines.append(f"{older} of them come from earlier runs on the same network")
     if merger.stayed:
@@ -216,8 +217,8 @@ def _text(result: LocalRadius) -> str:
     """Return the result as text: a summary of all samples, then one line for each sample."""
     document = result.to_dict()
     n, correct = document["n"], document["correct"]
-    over = "of every step" if result.budget == "step" else "over the whole sequence"
-    lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
+    over = "of every step" if result.budget == "step" else "of the whole sequence"
+    lines = [f"{n} inputs, {correct} classified correctly; the radius is the {result.norm} norm of the change {over}"]
     if result.masked is not None:
         lines.append(f"perturbed entries of each input: {result.masked}, those of the mask")
     if result.lengths is not None:
@@ -228,8 +229,8 @@ def _text(result: LocalRadius) -> str:
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(
-            f"within {number(result.epsilon)}: {document['certified']} certified, {broken} attacked, "
-            f"{correct - document['certified'] - broken} open"
+            f"change up to {number(result.epsilon)}: class proved to stay for {document['certified']} inputs, altered "
+            f"by an attack for {broken}, undecided for {correct - document['certified'] - broken}"
         )
     else:
         ratio = result.ratio
@@ -237,13 +238,13 @@ def _text(result: LocalRadius) -> str:
         lines.append(
             f"medians: certified radius {at_least(document['median_radius'])} "
             f"({number(100 * (document['median_share'] or 0.0))} % of the sequence's norm), "
-            f"attack radius {number(document['median_attack'])}, ratio {middle}"
+            f"attacked radius {number(document['median_attack'])}, certified / attacked {middle}"
         )
     rows = [
         (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))
         for s in document["samples"][:SHOWN]
     ]
-    lines += ["", table(("input", "class", "certified radius", "attack radius", ""), rows, right=(0, 1, 2, 3))]
+    lines += ["", table(("input", "class", "certified radius", "attacked radius", ""), rows, right=(0, 1, 2, 3))]
     if n > SHOWN:
         lines.append(f"and {n - SHOWN} more: --json and --out give all")
     return "\n".join(lines)

@@ -31,8 +31,8 @@ def report(
     train_models: Annotated[
         str | None,
         no_default(
-            "Models to train: default, all, or layer names; module:Class for a registered layer, module:factory for a "
-            "model that is examined without training.",
+            "Models to train: default, all, or names of layers; module:Class for a registered layer, module:factory "
+            "for a model that is examined without training.",
             "--models",
             metavar="NAME,NAME",
         ),
@@ -46,11 +46,11 @@ def report(
         typer.Option("--overwrite", help="Permission to replace a report that has other settings."),
     ] = False,
     redraw: Annotated[
-        Path | None, no_default("Folder whose page is drawn again; nothing is computed.", metavar="FOLDER")
+        Path | None, no_default("Folder of a report to draw again without computing.", metavar="FOLDER")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="All blocks of the page unfolded, for printing.")] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Number of parallel processes (2 or more: extra `cluster`).")
+        int, typer.Option(min=1, help="Number of parallel processes; 2 or more need the `cluster` extra.")
     ] = 2,
     seeds: Annotated[
         int,
@@ -65,8 +65,8 @@ def report(
 ) -> None:
     """Write report.html: certificates, attacks and measurements.
 
-    Exit code: 0 complete; 2 if a model failed, its results were changed afterwards, or it has neither a verdict nor
-    measurements. The page then shows the rest.
+    Exit code: 0 if every model has results; 2 if a model failed, has no result, or has results that were changed
+    afterwards. The page still shows the other results.
     """
     if redraw is not None:
         asked = {

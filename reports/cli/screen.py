@@ -20,7 +20,7 @@ SLOW = 1000
 """Steps: a proved half-life above this is called slow if the length of the sequences is unknown."""
 NOT_APPLYING = "– does not apply"
 SHORT_LABELS = {
-    "below the initial distance": "below start",
+    "below the initial distance": "distance",
     "modulus of the eigenvalue": "|eigenvalue|",
     "recovery time": "recovery",
     "memory horizon": "memory",
@@ -80,15 +80,17 @@ def screen(
         facts.append(("criterion", f"{name}: {CRITERIA.get(name, '')}"))
     for label, value in meaning(summary, discrete):
         value += f", overshoot {at_most(summary['overshoot'])}" * (label == "rate")
+        value = f"smaller than at the start {value}" if label == "below the initial distance" else value
         facts += [] if label in STATED else [(SHORT_LABELS.get(label, label), value)]
-    facts.append(("evidence", "none" if verdict == "inconclusive" else f"proved ({summary['proof']})"))
     if verdict == "inconclusive":
-        facts.append(("margins", reason(summary)))
+        facts.append(("reason", reason(summary)))
+    else:
+        facts.append(("evidence", f"proof by the theorem {summary['proof']}"))
     if margin is not None:
         low, high = margin["certified"], margin["destabilizing"]
-        proved = [f"slopes × {bound(low, 4, up=False)} are certified"] * (low > 0)
-        proved += [f"slopes × {bound(high, 4, up=True)} are proved to destabilize"] * (high < float("inf"))
-        facts.append(("gain margin", ", ".join(proved) or "no factor of the slopes is certified or refuted"))
+        proved = [f"stable with all slopes × {bound(low, 4, up=False)} (proven)"] * (low > 0)
+        proved += [f"not stable with all slopes × {bound(high, 4, up=True)} (proven)"] * (high < float("inf"))
+        facts.append(("gain margin", ", ".join(proved) or "no factor of the slopes has a proof or a counterexample"))
     facts += [("note", note) for note in notes(summary, range_words=where)]
     room = max(len(label) for label, _ in facts) + 2 if width >= 60 else 2
     hang = room if width >= 60 else 2
@@ -100,7 +102,7 @@ def screen(
     for label, answer, statement in weaker(summary):
         lines.append(_line(f"  {label} ({answer}): {statement.partition('). ')[2] or statement}", width))
     if opinions is not None:
-        lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
+        lines += ["", "  cross-check: the same criteria as semidefinite programs, solved by cvxpy"]
         grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)
         lines += [f"  {line}" for line in grid.splitlines()]
         lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
@@ -122,7 +124,8 @@ def _slow(summary: Mapping[str, Any], length: int | None) -> str:
         return ""
     gain = any(c["name"] == "gain" and c["verdict"] == "certified" for c in summary["claims"])
     share = bound(bound_at(length or SLOW, summary["pairs"], True), 4, up=True)
-    text = f" That is slow: after {length or SLOW} steps the proved bound is {share} × the distance at the start."
+    steps = f"{length} steps, the length of the training sequences," if length else f"{SLOW} steps"
+    text = f" That is slow: after {steps} the proved bound is {share} × the initial distance."
     return text + " The gain below holds from the first step." * gain
 
 
@@ -140,4 +143,8 @@ def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
             textwrap.fill(line, width, initial_indent="  ", subsequent_indent=" " * detail, drop_whitespace=True)
             for line in grid
         ]
-    return [*lines, f"  {NOT_APPLYING}: {', '.join(inapplicable)}"] if inapplicable else lines
+    lines += [f"  {NOT_APPLYING}: {', '.join(inapplicable)}"] if inapplicable else []
+    return [
+        *lines,
+        "  A criterion holds if its margin is positive. Margins of different criteria have different units.",
+    ]

@@ -30,7 +30,7 @@ def study(
 ) -> None:
     """Rerun a table or figure of a paper.
 
-    Write its page, study.html. Exit code 2 if a training diverged or, with --all, if one study failed; the others
+    Write the page study.html. Exit code 2 if a training diverged or, with --all, if one study failed; the others
     still run.
     """
     from ...analysis.studies import STUDIES

@@ -33,12 +33,10 @@ def sweep(
     scheduler: Scheduler = None,
     workers: Annotated[
         int | None,
-        with_default("Number of parallel processes (2 or more: extra `cluster`).", "one per core"),
+        with_default("Number of parallel processes; 2 or more need the `cluster` extra.", "one per core"),
     ] = None,
-    show_status: Annotated[
-        bool, typer.Option("--status", help="Number of finished jobs; nothing is computed.")
-    ] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repetition of the jobs that failed.")] = False,
+    show_status: Annotated[bool, typer.Option("--status", help="Number of finished jobs, without computing.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Second try of the jobs that failed.")] = False,
     output: Output,
 ) -> None:
     """Run many trainings and print one table of results.

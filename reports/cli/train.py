@@ -14,7 +14,7 @@ import typer
 
 from stability.errors import ConfigurationError
 
-from ..formatting import count, duration, metric, metric_word, number, table
+from ..formatting import duration, metric, metric_word, number, table, verdict_word
 from ..stored.certificates import needs_box
 from ..stored.reasons import shell_name
 from . import console
@@ -28,8 +28,8 @@ def train(
     *,
     subject: ModelOptions,
     settings: TrainingOptions,
-    seeds: Annotated[int | None, no_default("Number of trainings; their seeds count up from --seed.")] = None,
-    track_every: Annotated[int, typer.Option(help="Steps between records of spectra; 0: no records.")] = 25,
+    seeds: Annotated[int | None, no_default("Number of trainings, with seeds from --seed on.")] = None,
+    track_every: Annotated[int, typer.Option(help="Training steps between records of spectra; 0: no records.")] = 25,
     time_limit: Annotated[
         float | None, no_default("Time limit of each training, in seconds.", metavar="SECONDS")
     ] = None,
@@ -203,7 +203,7 @@ def _show_presets(output: Output) -> None:
     lines = [table(("preset", "task", "model", "units"), rows, right=(3,)), ""]
     for name, preset in PAPERS.items():
         lines += [f"{name}: {preset.title}"]
-        lines += [f"  not stated there: {'; '.join(preset.open)}"] if preset.open else []
+        lines += [f"  not stated in the paper (value used here): {'; '.join(preset.open)}"] if preset.open else []
     entries = [{"name": name, "source": preset.title, **asdict(preset)} for name, preset in PAPERS.items()]
     output.show({"presets": entries}, "\n".join(lines))
 
@@ -256,7 +256,7 @@ def _repair_text(repaired: Mapping[str, Any]) -> str:
     for moment in ("before", "after") if repaired["from"] is not None else ("after",):
         run = repaired[moment]
         proved = "" if run["gain"] is None else f", gain from inputs to states at most {run['gain']:.6g} (proved)"
-        verdict = run["verdict"] or "no verdict"
+        verdict = verdict_word(run["verdict"]).lower()
         lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(run['test_metric'], repaired['metric'])}")
     return "\n" + "\n".join(lines)
 
@@ -265,10 +265,11 @@ def _summary(folder: Path, result: Any) -> str:
     if result.test_metric is None:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
     scores = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
+    why = "" if result.detail == "all epochs are done" else f" ({result.detail})"
     return (
-        f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)} ({result.detail})\n"
-        f"  held-out {metric_word(result.metric)} {scores['test_metric']}, training {scores['train_metric']}, "
-        f"guessing {scores['chance']}; {count(result.parameters)} parameters\n"
+        f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)}{why}\n"
+        f"  held-out {metric_word(result.metric)} {scores['test_metric']}, on training data {scores['train_metric']}, "
+        f"by guessing {scores['chance']}; {result.parameters:,} parameters\n"
         f"  run: {folder}\n"
         f"  next: {_next(folder)}"
     )

@@ -25,9 +25,9 @@ class TrainingOptions:
     epochs: Annotated[int | None, with_default("Number of passes over the data.", 10)] = None
     lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
     batch_size: Annotated[int | None, with_default("Number of sequences in a batch.", 64)] = None
-    margin_penalty: Annotated[float | None, no_default("Weight of the contraction penalty in the loss.")] = None
-    objective: Annotated[str | None, with_default("Loss: task; margin or certified to enlarge radii.", "task")] = None
-    gain_target: Annotated[float | None, no_default("Bound on the gain from inputs to states.")] = None
+    margin_penalty: Annotated[float | None, no_default("Weight of a loss term for contraction.")] = None
+    objective: Annotated[str | None, with_default("Loss: task; margin, certified: larger radii.", "task")] = None
+    gain_target: Annotated[float | None, no_default("Bound on the l2 gain from inputs to states.")] = None
 
     def explicit(self) -> dict[str, Any]:
         """Return what the command line says, as options of ``train``."""
@@ -65,7 +65,7 @@ class ModelOptions:
     preset: Annotated[str | None, no_default("Experiment of a paper; `--preset list` shows all.")] = None
     model: Annotated[
         str | None,
-        with_default("Layer, deep (--set layer=NAME), or FILE.py:Class.", "lipschitz", "--model"),
+        with_default("Name of a layer, deep (residual blocks), or FILE.py:Class.", "lipschitz", "--model"),
     ] = None
     task: Annotated[str | None, with_default("Name of the task.", "digits", "--task")] = None
     data: DataFile = None
@@ -73,7 +73,7 @@ class ModelOptions:
     source: Annotated[str | None, no_default("Trained network to start from.", "--from", metavar="MODEL")] = None
     layer_settings: Annotated[
         list[str] | None,
-        no_default("Option of the layer or training; layers=N: depth.", "--set"),
+        no_default("Option of the layer or the training (docs/robust-training.md).", "--set"),
     ] = None
     task_settings: Annotated[list[str] | None, no_default("Option of the task; may be repeated.", "--task-set")] = None
 

@@ -9,7 +9,7 @@ from stability.kernel.checks import as_choice
 from .options import Output, choice
 
 _UNITS = ("raw", "std")
-Unit = Annotated[str, choice("Unit: of the data, or standard deviations.", _UNITS, "--unit")]
+Unit = Annotated[str, choice("Unit of sizes: that of the data, or standard deviations.", _UNITS, "--unit")]
 WORDS = {
     "raw": "\nSizes are in the unit of the data; with --unit std, in standard deviations of each feature.",
     "std": "\nSizes are in units of each feature's standard deviation.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..formatting import at_most, rate, verdict_word
 from ..names import claim_name, printable
 from .gate import Gate, verify_each
 from .options import Output, choice, no_default
@@ -16,12 +17,15 @@ from .options import Output, choice, no_default
 if TYPE_CHECKING:
     from stability.verification import Verification
 
+WORDS = {"certified": "proved", "refuted": "disproved", "inconclusive": "undecided"}
+"""Verdicts of single claims as the terminal shows them."""
+
 
 def verify(
     certificates: Annotated[
         list[Path],
         typer.Argument(
-            help="Certificate file, folder of certificates, or proof folder of `stability radius`.",
+            help="Certificate file, folder of certificates, or folder of proofs by `stability radius`.",
             metavar="CERTIFICATE...",
         ),
     ],
@@ -34,7 +38,7 @@ def verify(
         ),
     ] = "float",
     weights: Annotated[
-        Path | None, no_default("Weights of a checkpoint, whose certificate holds digests.", metavar="FOLDER")
+        Path | None, no_default("Checkpoint, for a certificate that holds no weights.", metavar="FOLDER")
     ] = None,
     *,
     gate: Gate,
@@ -42,8 +46,8 @@ def verify(
 ) -> None:
     """Check certificates and folders of proofs again, without a solver.
 
-    Exit code: 0 valid, 1 invalid. Several files, --require or --min-rate print one line each, and the exit code is the
-    worst; with a requirement, exit codes are those of `certify` (docs/gate.md).
+    Exit code: 0 valid, 1 invalid or undecided. Several files, --require or --min-rate print one line for each file;
+    the exit code is the worst. With a requirement, exit codes are those of `certify` (docs/gate.md).
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.search.local.proof_folder import is_proof_folder
@@ -102,26 +106,24 @@ def _text(path: Path, result: Verification) -> str:
     from ..stored.certificates import claims_nothing
 
     nothing = claims_nothing(result)
-    head = f"valid ({result.verdict})" if result.valid else "nothing to check" if nothing else "INVALID"
+    head = f"valid ({verdict_word(result.verdict).lower()})" if result.valid else "undecided" if nothing else "INVALID"
     lines = [f"{printable(path)}: {head}"]
     width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
     facts = [("reason", result.reason)]
     if result.valid:
         facts = [
             ("claim", result.statement),
-            ("rate", None if result.rate is None else repr(result.rate)),
-            ("overshoot", None if result.overshoot is None else repr(result.overshoot)),
+            ("rate", None if result.rate is None else rate(result.rate, result.discrete)),
+            ("overshoot", None if result.overshoot is None else at_most(result.overshoot)),
             ("about", result.subject),
-            ("evidence", result.evidence),
-            ("checked", result.reason),
         ]
     for name, text in facts:
         if text is not None:
             lines.append(textwrap.fill(f"{name:<11}{text}", width, initial_indent="  ", subsequent_indent=" " * 13))
     names = {c.claim for c in result.checks}
     for c in result.checks:
-        mark = "✓" if c.valid else "✗"
-        text = f"{mark} {claim_name(c.claim, names)} {c.verdict}: {c.reason}"
+        mark = "✗" if not c.valid else "✓" if c.evidence == "proved" else "–"
+        text = f"{mark} {claim_name(c.claim, names)} {WORDS.get(c.verdict, c.verdict)}: {c.reason}"
         lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
         if c.valid and c.evidence == "proved" and c.statement != result.statement:
             lines.append(textwrap.fill(c.statement, width, initial_indent="      ", subsequent_indent="      "))

@@ -148,7 +148,9 @@ def advice(
         return []
     verdict, context, steps = state(summary), context or CommandContext(), []
     if summary.get("needs_box") and verdict != "certified" and zero_input(summary) is not True:
-        box = f"data{'' if context.data_recorded else f' {context.data}'}" if context.data else "LOW HIGH"
+        data = f"data{'' if context.data_recorded else f' {context.data}'}"
+        outside = ((summary.get("meta") or {}).get("witness") or {}).get("input_in_data_range") is False
+        box = data if context.data and (verdict != "refuted" or outside) else "LOW HIGH"
         range_words = "a range that does not contain this input" if verdict == "refuted" else "a range that you state"
         why = f"An LSTM or GRU can be certified for inputs in {range_words}"
         steps.append((why, f"stability certify {model} --input-box {box}"))
@@ -157,7 +159,7 @@ def advice(
         names = ", ".join(NAMES.get(str(c), str(c).replace("_", " ")) for c in cut)
         limit = "SECONDS" if seconds is None or not seconds > 0 else f"{PATIENCE * seconds:g}"
         command = f"stability certify {model} --time-limit {limit}"
-        steps.append((f"Stopped by the time limit: {names}. With more time the answer may be better", command))
+        steps.append((f"The time limit stopped these searches: {names}. More time may give a better answer", command))
     return steps + (_other_training(summary, context) if verdict in ("refuted", "inconclusive") else [])
 
 

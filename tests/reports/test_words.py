@@ -56,6 +56,12 @@ def test_the_first_step_below_a_share_is_the_first_by_counting(rate: float, over
     assert bound_at(k, [(rate, overshoot), (1.0, 1e9)], True) == overshoot * rate**k
 
 
+def test_an_overshoot_of_one_has_no_time_below_the_start() -> None:
+    facts = dict(words.meaning(summary("certified", 1.0, pairs=[(1.0, 1.0 + 1e-12)]), False))
+    assert "below the initial distance" not in facts
+    assert "below half the initial distance" in facts
+
+
 def test_what_never_shrinks_has_no_time() -> None:
     assert time_to(0.5, [(1.0, 3.0)], True) is None
     assert time_to(0.5, [(0.0, 3.0)], False) is None
@@ -115,6 +121,11 @@ def test_a_refutation_names_the_inputs_that_no_range_can_hold() -> None:
         reasons.advice(summary("refuted", needs_box=True, witness_input=w), "m.pt") for w in ([0.0, 0.0], [0, 2.0])
     ]
     assert [len(hints) for hints in boxes] == [0, 1]
+    context = reasons.CommandContext(data="--data d.npz")
+    for inside, box in ((True, "LOW HIGH"), (None, "LOW HIGH"), (False, "data --data d.npz")):
+        meta = {"witness": {"input_in_data_range": inside}}
+        found = summary("refuted", needs_box=True, witness_input=[0, 2.0], meta=meta)
+        assert reasons.advice(found, "m.pt", context=context)[0][1].endswith(f"--input-box {box}")
 
 
 def test_rates_of_sampled_systems_are_told_in_time_as_well() -> None:
@@ -135,7 +146,7 @@ def test_a_search_that_was_cut_says_so() -> None:
     cut = summary("certified", 0.5, meta={"cut": ["multiplier", "two_equilibria"]})
     assert reasons.advice(cut, "net.npz", 3.0) == [
         (
-            "Stopped by the time limit: multiplier LMI, two equilibria. With more time the answer may be better",
+            "The time limit stopped these searches: multiplier LMI, two equilibria. More time may give a better answer",
             "stability certify net.npz --time-limit 30",
         )
     ]

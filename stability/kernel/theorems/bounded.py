@@ -122,7 +122,7 @@ class BallProof(Bounded):
         require(prove_ball_positive(slack), "the matrix inequality for Y and mu is not proved")
         outcome = spectral_bounds(Y, 0.0, self.radius * self.radius * (1 - 4 * EPS))
         require(outcome.holds, f"Y does not lie between 0 and radius^2: {outcome.reason}")
-        return f"the ellipsoid of Y is invariant and attracting; it lies in the ball of radius {self.radius:.6g}"
+        return f"all trajectories end in the ellipsoid x^T Y^-1 x <= 1, within radius {self.radius:.6g}"
 
 
 BOX_SIZE = "r must be a positive vector of {n} entries"

@@ -61,4 +61,4 @@ class DrivenBounds(Absorbed):
         low, high = self.enclosed(subject).states
         require(bool((self.least <= low).all() and (high <= self.most).all()), "states may leave the box")
         wide = within_diagonal(self.least, self.most, self.diagonal)
-        return f"states within {wide:.3g} on average after {self.settled} steps"
+        return f"states end in intervals of mean width {wide:.3g} after {self.settled} steps"

@@ -49,7 +49,7 @@ def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, afte
     except StabilityError as error:
         raise Refused(f"no system with the slopes of the sets: {error}") from error
     reason = reason_of(check_lmi(inner, proof.P, proof.L, proof.rate))
-    return f"pre-activations within {float(np.mean(high - low)):.3g} on average after {after}; {reason}"
+    return f"pre-activations end in intervals of mean width {float(np.mean(high - low)):.3g} after {after}; {reason}"
 
 
 @certifies(

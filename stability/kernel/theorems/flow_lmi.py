@@ -68,7 +68,7 @@ class FlowBounds(FlowSets):
         inside = (self.least_state <= low).all() and (high <= self.most_state).all()
         require(inside, "states may leave the box")
         wide = within_diagonal(self.least_state, self.most_state, self.diagonal)
-        return f"states within {wide:.3g} on average after {at_most(self.time)}"
+        return f"states end in intervals of mean width {wide:.3g} after {at_most(self.time)} units of time"
 
 
 def enclosing_box(centre: Array, Y: Array, room: float) -> tuple[Array, Array]:

@@ -42,7 +42,7 @@ class GatedBounds(ProofData):
     def check(self, subject: GatedCell, claim: Claim) -> str:
         box = absorbing_box(subject, self.low, self.high)
         wide = within_diagonal(box.low, box.high, self.diagonal)
-        return f"a box that every trajectory enters and no step leaves, {wide:.3g} wide on average"
+        return f"every trajectory enters the box and stays; its mean width is {wide:.3g}"
 
 
 @certifies("gated_equilibrium", subject=GatedCell, claim=("equilibrium_in_box", "equilibrium"))

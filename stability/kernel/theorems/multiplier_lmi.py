@@ -213,7 +213,7 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
             outcome = prove_positive_definite(matrix, lambda s: UNIT * (np.abs(matrix) @ s))
     if not outcome.holds:
         return False, f"the matrix inequality is not proved at this rate: {outcome.reason}"
-    return True, f"the matrix inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"
+    return True, "the matrix inequality holds, rounding errors included"
 
 
 class Decay(ProofData):
@@ -236,7 +236,7 @@ class Decay(ProofData):
         reason = reason_of(check_lmi(system, self.P, self.L, self.rate))
         require(0.0 < self.p_min <= self.p_max, "p_min and p_max must satisfy 0 < p_min <= p_max")
         self.require_metric()
-        return f"{reason}; {at_least(self.p_min)} I < P < {at_most(self.p_max)} I"
+        return f"{reason}; its matrix P lies between {at_least(self.p_min)} I and {at_most(self.p_max)} I"
 
     def require_metric(self) -> None:
         """Prove that ``p_min`` and ``p_max`` bound ``P``, and that the overshoot is that of the two.

@@ -134,4 +134,4 @@ class NormGain(ProofData):
         least = sequence_bound(self.measure, self.gain, self.growth, self.horizon)
         enough = claim.value is not None and claim.value >= least
         require(enough, f"the claim says {claim.value}, the proof supports {least}")
-        return f"the norms of the weights are bounded, rounding errors of {outcome.shift:.1e} (scaled) included"
+        return "the norms of the weights are bounded, rounding errors included"

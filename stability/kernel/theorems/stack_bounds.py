@@ -96,4 +96,4 @@ class StackEnds(ProofData):
                 since += named or 0
         require(self.since is None or self.since >= since, f"the layers' steps add up to {since}, not to {self.since}")
         wide = within_diagonal(self.least, self.most, self.diagonal)
-        return f"all {len(subject.layers)} layers are proved to end in their boxes, {wide:.3g} wide on average"
+        return f"all {len(subject.layers)} layers are proved to end in their boxes, of mean width {wide:.3g}"

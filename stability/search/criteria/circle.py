@@ -212,4 +212,5 @@ def kyp_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
     except TimeOverError:
         return Finding("circle", False, None, TOO_LATE)
     margin = frequency.margin if np.isfinite(frequency.margin) else None
-    return Finding("circle", frequency.margin > 0, margin, f"lambda_min(T + T^H) = {frequency.margin:.6g}")
+    words = f"T + T^H >= {frequency.margin:.6g} for the transformed transfer function T"
+    return Finding("circle", frequency.margin > 0, margin, words)

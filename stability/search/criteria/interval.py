@@ -75,7 +75,7 @@ def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Find
         return Finding("interval", False, None, "the bounds of the Jacobian overflow: the weights are too large")
     rate *= BACK_OFF
     if not rate < 1.0:
-        words = f"the Jacobian's entrywise bound has a spectral radius of {rate:.4g}, 1 or more"
+        words = f"the entrywise bound of the Jacobian has spectral radius {rate:.4g}, to be below 1"
         return Finding("interval", False, 1.0 - rate, words)
     overshoot = float(np.nextafter(d.max() / d.min(), np.inf))
     witness = {"low": box.low, "high": box.high, "d": d, "rate": rate, "overshoot": overshoot}
@@ -109,7 +109,7 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
     system = embedding(cell, box)
     ceiling = rate_ceiling(system, deadline=deadline, enough=1.0)
     if not ceiling < 1.0:
-        words = f"with constant gates the spectral radius reaches {ceiling:.4g}: no quadratic norm contracts"
+        words = f"some constant gates give spectral radius {ceiling:.4g}, so no quadratic norm contracts"
         return Finding("interval_lmi", False, 1.0 - ceiling, words)
     # six channels a unit: a rate to one part in a hundred is worth the wait, more is not
     tol = 1e-3 if cell.states <= 32 else 1e-2
@@ -173,7 +173,7 @@ def _why_no_box(cell: GatedCell, deadline: Deadline) -> str:
     if deadline.cut:
         return TOO_LATE
     if cell.input_low is None:
-        return "a forget gate comes arbitrarily close to 1 under unbounded inputs: pass their range as input_box"
+        return "a forget gate comes arbitrarily close to 1 under large inputs: state a range of inputs (input_box)"
     return "a forget gate may reach 1 in float64, so no invariant box of the cell state is known"
 
 

@@ -310,7 +310,7 @@ def _finding(search: WitnessSearch, rate: Rate) -> Finding:
         what = f"rho = {search.rate:.6g} per step" if search.system.is_discrete else f"lambda = {search.rate:.6g}"
         words = f"holds at {what} ({effort})" + (f"; {STOPPED}" if cut and rate != "any" else "")
         return Finding("multiplier", True, margin, words, search.rate, search.witness)
-    outcome = "the time limit was reached" if cut else "no multipliers and P were found"
+    outcome = "the time limit was reached" if cut else "no matrix P and multipliers were found"
     target = "" if rate in ("any", "best") else f" at rate {rate:g}"
     return Finding("multiplier", False, _shortfall(search), f"{outcome}{target} ({effort})")
 

@@ -92,7 +92,7 @@ def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Findin
 
 def _gain_test(system: LureSystem, M: float | None, deadline: Deadline) -> GainTest:
     loop, multiplier, unit = centred_loop(as_lure(system), M)
-    words = f"||G||_inf = {{:.6g}}, 1/M = {unit:.6g}"
+    words = f"H-infinity norm of the linear part {{:.6g}}, to be below {unit:.6g}"
     return GainTest("small_gain", system, loop, multiplier, words, unit, deadline)
 
 

@@ -129,7 +129,7 @@ def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Findi
     n, slopes = system.states, (c * system.alpha, c * system.beta)
     decay, norm = -_largest_eigenvalue(system.A), M * float(np.linalg.norm(system.C, 2))
     margin = decay - norm
-    words = f"sigma_min(A_sym) = {decay:.6g}, M sigma_max(W) = {norm:.6g}"
+    words = f"sigma_min(A_sym) = {decay:.6g}, M sigma_max(W) = {norm:.6g} (M: largest slope)"
     if not margin > 0:
         what = "A_sym is not negative definite" if not decay > 0 else "sigma_min(A_sym) <= M sigma_max(W)"
         return Finding("theorem1a", False, margin, f"{what}: {words}")

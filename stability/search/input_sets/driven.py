@@ -118,7 +118,7 @@ def _contraction_of_map(
         except StabilityError as error:
             why = f"the slope bounds define no valid system: {error}"
             return search.best or _open_claim(whole, why, search.margin, data)
-    words = "the time limit was reached" if deadline.cut else f"no proof on state sets of mean width {width:.3g}"
+    words = "the time limit was reached" if deadline.cut else f"no proof for state sets of mean width {width:.3g}"
     return search.best or _open_claim(whole, words, search.margin, data)
 
 
@@ -159,7 +159,7 @@ class _Search:
         if claim is None and self.best is not None:
             return True
         if claim is not None:
-            words = f"on state sets of mean width {sets.width:.3g}, {sets.settled} steps after entry"
+            words = f"for state sets of mean width {sets.width:.3g}, {sets.settled} steps after entry"
             reached = self._keep((claim, Finding("driven", True, finding.margin, words, finding.rate)))
             if reached >= self._enough or reached < 1.1 * before:
                 return True

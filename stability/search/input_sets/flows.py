@@ -75,9 +75,9 @@ def flow_contraction(
     if proof is not None:
         claim = accepted_claim(subject, "flow_lmi", {**data, **proof})
         if claim is not None:
-            words = f"on state sets of mean width {width:.3g}, a time of {data['time']:.3g} after entry"
+            words = f"for state sets of mean width {width:.3g}, {data['time']:.3g} units of time after entry"
             return claim, Finding("driven", True, finding.margin, words, finding.rate)
-    words = "the time limit was reached" if deadline.cut else f"no proof on state sets of mean width {width:.3g}"
+    words = "the time limit was reached" if deadline.cut else f"no proof for state sets of mean width {width:.3g}"
     return None, Finding("driven", False, finding.margin, words, witness=data)
 
 

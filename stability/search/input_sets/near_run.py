@@ -173,5 +173,5 @@ def _claim(
     if claim is None:
         return None
     width = float(np.mean(sets.high - sets.low))
-    words = f"on state sets of mean width {width:.3g} around a run that attracts all others"
+    words = f"for state sets of mean width {width:.3g} around one run that attracts all others"
     return claim, Finding("driven", True, finding.margin, words, finding.rate)

@@ -96,7 +96,7 @@ def test_rates_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "UNDECIDED" not in said
     assert cli.run(["verify", "c.json"]) == 0
     said = capsys.readouterr().out
-    for words in ("valid (certified)", "claim", "sha256", "overshoot", "proved", "|x(t) - y(t)|_2 <="):
+    for words in ("valid (proven stable)", "claim", "sha256", "overshoot", "proved", "|x(t) - y(t)|_2 <="):
         assert words in said
     assert "--rate" in fails(capsys, "certify", "stable.npz", "--rate", "soon")
 

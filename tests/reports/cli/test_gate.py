@@ -94,7 +94,7 @@ def test_a_folder_without_certificates_is_refused(here, capsys):
     assert "empty" in capsys.readouterr().err
     assert cli.run(["certify", "good.npz", "map.npz", "-o", "kept", "-q"]) == 0
     assert cli.run(["verify", "empty", "kept"]) == 2  # the others are checked all the same
-    assert capsys.readouterr().out.count("✓ certified") == 2
+    assert capsys.readouterr().out.count("✓ proven stable") == 2
 
 
 @pytest.fixture

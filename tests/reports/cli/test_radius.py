@@ -71,13 +71,13 @@ def test_an_epsilon_gives_a_count(here: Path, capsys) -> None:
     document = answer(capsys, "--epsilon", repr(radii[2] / 0.9 * 0.99))
     assert document["certified"] == 3 == sum(s["certified"] for s in document["samples"])
     assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--epsilon", "0.001"]) == 0
-    assert "4 certified, 0 attacked, 0 open" in capsys.readouterr().out
+    assert "proved to stay for 4 inputs, altered by an attack for 0, undecided for 0" in capsys.readouterr().out
 
 
 def test_text_and_files_say_the_same(here: Path, capsys) -> None:
     assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--out", "r", "--proofs", "p"]) == 0
     out = capsys.readouterr().out
-    assert "5 inputs, 4 classified correctly; l2 radii" in out
+    assert "5 inputs, 4 classified correctly; the radius is the l2 norm" in out
     assert "misclassified" in out
     assert "4 proofs in p" in out
     document = json.loads((here / "r" / "radius.json").read_text())
@@ -119,7 +119,7 @@ def test_a_budget_for_each_step_is_asked_proved_and_checked(tmp_path: Path, monk
     assert all("at every step t, the class of x + d is" in s["statement"] for s in checked)
     words = ["radius", "net.safetensors", "--data", "data.npz", "--budget", "step"]
     assert cli.run(words) == 0
-    assert "l2 radii of every step" in capsys.readouterr().out
+    assert "l2 norm of the change of every step" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["npy of true", "npz of ones", "npz of several"])

@@ -107,5 +107,5 @@ def test_verdicts_have_a_colour_on_a_terminal_unless_it_is_refused(
     assert "\x1b" not in shown["plain"] + shown["dumb"]
     assert "good.npz: \x1b[1;32mPROVEN STABLE\x1b[0m" in shown["coloured"]
     assert "bad.npz: \x1b[1;31mPROVEN NOT STABLE\x1b[0m" in shown["coloured"]
-    assert "\x1b[1;32mcertified\x1b[0m" in shown["coloured"]
+    assert "\x1b[1;32mproven stable\x1b[0m" in shown["coloured"]
     assert re.sub("\x1b\\[[0-9;]*m", "", shown["coloured"]) == shown["plain"]
