@@ -1,0 +1,222 @@
+r"""Theorem ``as_it_runs``: a bound on the distance between a contracting network and its run in finite precision.
+
+Let ``|f(x, u) - f(y, u)|_P <= rho |x - y|_P`` for all states and inputs, and let a set ``S`` contain the exact and the
+computed states ``x(k)``, ``x~(k)``. If the computed step is within ``delta`` of the exact step from the same state of
+``S``, in the norm of ``P``, then
+
+.. math:: |\tilde x(k) - x(k)|_P \le \rho^k |\tilde x(0) - x(0)|_P + \delta \frac{1 - \rho^k}{1 - \rho} .
+
+Here both start at zero, and ``|x|_2 <= |x|_P / sqrt(p_min)``. The set is the ball ``|x - c|_P <= R`` around a state
+``c``: with ``|f(c, u) - c|_P <= g`` for every input of the box, no step leaves it if ``rho R + g + delta <= R``. Where
+an activation bounds the entries of the state, ``S`` is the part of the ball with that bound.
+
+``delta`` is a bound of the errors of each entry of the state (``step_errors``), put into the norm of ``P``:
+:math:`\delta^2 = e^T |P| e`.
+
+``as_it_runs_in_box``, for LSTM and GRU: the same on the box of states of their contraction proof, in its norm. The
+box stays invariant with the errors added.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.kernel.arithmetic.activations import activation
+from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.arithmetic.directed_functions import norm_above, upper
+from stability.kernel.arithmetic.floating_point import EPS, TINY
+from stability.kernel.arithmetic.intervals import Interval, affine, upper_product
+from stability.kernel.format.claims import Claim
+from stability.kernel.format.fields import Inner, Input, Number, ProofData, Refused, State, require
+from stability.kernel.format.sentences import at_most, for_every, inputs_phrase, theorem
+from stability.kernel.format.theorem_table import certifies
+from stability.kernel.theorems.step_errors import (
+    StateSet,
+    StepError,
+    cell_step_error,
+    driven_step_error,
+    stages_of,
+    stays_in_box,
+)
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.execution import ExecutionModel
+from stability.kernel.systems.gated_bounds import embedding
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.theorems.interval import IntervalJacobian, IntervalLmi, OverBox
+from stability.kernel.theorems.multiplier_lmi import Decay, majorant
+
+Array = np.ndarray
+SIZE = "arrays of a proof about a run must have the sizes of the network: center ({n},), low and high ({p},)"
+
+
+def norm_of_entries(P: Array, entries: Array) -> float:
+    """Bound ``|e|_P`` above for all ``|e_i| <= entries_i``.
+
+    Example:
+        >>> 1.0 <= norm_of_entries(np.eye(2), np.array([0.6, 0.8])) < 1.000001
+        True
+    """
+    scale = float(entries.max(initial=0.0))
+    if not 0.0 < scale < math.inf:
+        return scale
+    share = entries / scale * (1.0 + EPS)
+    square = float(share @ upper_product(np.abs(P), share)) * (1.0 + gamma(len(entries) + 4))
+    return math.sqrt(square) * scale * (1.0 + 8.0 * EPS) + TINY
+
+
+def model_of(data: Any) -> ExecutionModel:
+    """Return the execution model of a proof.
+
+    Raises:
+        Refused: it is none.
+    """
+    try:
+        return ExecutionModel.from_payload(data)
+    except (ConfigurationError, TypeError, ValueError, OverflowError) as error:
+        raise Refused(f"the arithmetic of the proof is unknown: {error}") from error
+
+
+def displacement(subject: DrivenSystem, center: Array, low: Array, high: Array) -> Array:
+    """Bound ``|f(c, u) - c|`` entry by entry, for every input in the box."""
+    system, phi = subject.system, activation(subject.activation)
+    big = majorant(system)
+    at, u = Interval.point(center), Interval(low, high)
+    stored = gamma(big.roundings) if big.roundings else 0.0
+    w = Interval.point(np.zeros(system.channels))
+    w_size = np.zeros(system.channels)
+    relative, absolute = phi.error
+    for _ in range(stages_of(subject) or 1):
+        inexact = upper(stored * upper(upper_product(big.C, np.abs(center)) + upper_product(big.D, w_size)))
+        z = affine(system.C, at) + affine(system.D, w) + affine(subject.E, u, Interval.point(subject.b))
+        z = z + Interval(-inexact, inexact)
+        ends = phi.function(z.low), phi.function(z.high)  # every activation here rises
+        slack = [2.0 * EPS * (relative * np.abs(end) + absolute) + TINY for end in ends]
+        w = Interval(ends[0] - slack[0], ends[1] + slack[1])
+        w_size = w.magnitude
+    inexact = upper(stored * upper(upper_product(big.A, np.abs(center)) + upper_product(big.B, w_size)))
+    moved = affine(system.A, at) + affine(system.B, w) + affine(subject.F, u) - at
+    return upper(moved.magnitude + inexact)
+
+
+def why_no_run(subject: DrivenSystem) -> str | None:
+    """Return the reason why the theorem is not about a network, or ``None``."""
+    if not subject.is_discrete:
+        return "a run has steps, and this is a differential equation"
+    return None if stages_of(subject) else "the channels of this step are an implicit equation"
+
+
+def run_sentence(subject: Any, bound: float, model: ExecutionModel, box: tuple[Array, Array] | None) -> str:
+    """State the claim about a run."""
+    inputs = inputs_phrase(subject, box=box)
+    return theorem(
+        subject,
+        f"{for_every(subject, inputs)} of numbers of the format, the states x of the network in exact arithmetic and "
+        f"the states y of any run in {model.phrase}, both from zero, satisfy |y(k) - x(k)|_2 <= {at_most(bound)} for "
+        "all k >= 0.",
+    )
+
+
+@certifies("as_it_runs", subject=DrivenSystem, claim="as_it_runs", value="bound", unfit=why_no_run, size=SIZE)
+class AsItRuns(Decay):
+    """Metric of a contraction proof, ball of the states, box of the inputs, arithmetic and bound."""
+
+    center: State
+    radius: Number
+    low: Input
+    high: Input
+    arithmetic: Inner
+    bound: Number
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return run_sentence(subject, self.bound, model_of(self.arithmetic), (self.low, self.high))
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        require((self.low <= self.high).all(), "low and high must satisfy low <= high")
+        self.decays_at_the_rate(subject.system)
+        delta, stored = self.errors(subject)
+        push = norm_of_entries(self.P, displacement(subject, self.center, self.low, self.high))
+        inside = upper(np.array(self.rate * self.radius)) + push + delta
+        require(inside <= self.radius, "the computed states are not proved to stay in the ball")
+        require(norm_of_entries(self.P, np.abs(self.center)) <= self.radius, "the zero state is not in the ball")
+        least = run_bound(delta, self.rate, self.p_min, stored)
+        require(least <= self.bound, f"the bound is below the proved one, {at_most(least)}")
+        return f"the errors of a step are at most {at_most(delta)} in the norm of P"
+
+    def errors(self, subject: DrivenSystem) -> tuple[float, float]:
+        """Return the error of a step in the norm of ``P``, and the distance of the stored state to the acting one."""
+        require(0.0 < self.radius < math.inf and self.p_min > 0.0, "radius and p_min must be positive")
+        model = model_of(self.arithmetic)
+        radius = float(upper(np.array(self.radius / math.sqrt(self.p_min))))
+        entries = upper(np.abs(self.center) + radius)
+        if math.isfinite(subject.output_bound):
+            largest = subject.output_bound * (1.0 + model.function_error)
+            largest = float(upper(np.array(largest * (1.0 + float(model.state_errors(np.ones(1))[0][0])))))
+            entries = np.minimum(entries, largest)
+        inputs = np.maximum(np.abs(self.low), np.abs(self.high))
+        found: StepError = driven_step_error(subject, model, StateSet(entries, self.center, radius), inputs)
+        return norm_of_entries(self.P, found.step), float(norm_above(found.stored))
+
+
+def run_bound(delta: float, rate: float, p_min: float, stored: float) -> float:
+    """Return ``delta / ((1 - rate) sqrt(p_min)) + stored``, rounded up."""
+    return float(upper(np.array(delta / ((1.0 - rate) * math.sqrt(p_min)) + stored)))
+
+
+class RunInBox(OverBox):
+    """Box of states of a cell that its computed states do not leave, arithmetic and bound."""
+
+    arithmetic: Inner
+    bound: Number
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return run_sentence(subject, self.bound, model_of(self.arithmetic), None)
+
+    def errors(self, subject: GatedCell) -> StepError:
+        """Return the errors of a step after proving that no computed state leaves the box.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        require((self.low <= self.high).all(), "low and high must satisfy low <= high")
+        box = Interval(self.low, self.high)
+        found = cell_step_error(subject, model_of(self.arithmetic), box)
+        require(stays_in_box(subject, box, found.step), "the computed states are not proved to stay in the box")
+        return found
+
+    def require_bound(self, least: float) -> None:
+        """Compare the bound with the least one that is proved.
+
+        Raises:
+            Refused: it is smaller.
+        """
+        require(least <= self.bound, f"the bound is below the proved one, {at_most(least)}")
+
+
+@certifies("as_it_runs_interval", subject=GatedCell, claim="as_it_runs", value="bound")
+class AsItRunsInterval(RunInBox, IntervalJacobian):
+    """Proof by a bound of the Jacobian in a maximum norm with weights ``1 / d``."""
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        found = self.errors(subject)
+        shrinks = self.shrinks(subject, Interval(self.low, self.high))
+        delta = float(upper((found.step / self.d).max()))
+        self.require_bound(
+            run_bound(delta * float(norm_above(self.d)), self.rate, 1.0, float(norm_above(found.stored)))
+        )
+        return f"{shrinks}; the errors of a step are at most {at_most(delta)} in its norm"
+
+
+@certifies("as_it_runs_lmi", subject=GatedCell, claim="as_it_runs", value="bound")
+class AsItRunsLmi(RunInBox, IntervalLmi):
+    """Proof by the multiplier inequality of ``embedding``."""
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        found = self.errors(subject)
+        reason = self.decays_at_the_rate(embedding(subject, Interval(self.low, self.high)))
+        delta = norm_of_entries(self.P, found.step)
+        self.require_bound(run_bound(delta, self.rate, self.p_min, float(norm_above(found.stored))))
+        return f"{reason}; the errors of a step are at most {at_most(delta)} in the norm of P"
