@@ -1,75 +1,218 @@
-"""Search for the claim about a run in finite precision, from a proof of contraction."""
+"""Search for the claim about a run in finite precision, from the proofs of contraction."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from stability.certificate import Certificate
+from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.execution import ExecutionModel
+from stability.kernel.systems.gated_bounds import JacobianBound, embedding, gate_bounds
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.theorems.as_it_runs import AsItRuns, displacement, norm_of_entries, run_bound
-from stability.proposals import propose
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.theorems.as_it_runs import (
+    AsItRuns,
+    AsItRunsBlocks,
+    AsItRunsPairs,
+    diagonal_blocks,
+    displacement,
+    norm_of_entries,
+    run_bound,
+)
+from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.kernel.theorems.step_errors import cell_step_error, stays_in_box
+from stability.proposals import accepted_claim
 
 Array = np.ndarray
+Data = dict[str, Any]
 SETTLING = 2000
 """Steps under the middle of the box, at whose end the ball of the states has its center."""
 ROUNDS = 60
-GROW = 1.0 + 1e-9
+ALLOWANCE = 1.0 + 1e-9
+"""Factor of stated numbers over computed ones, for checkers with another order of summation."""
+SLOWER = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.6)
+"""Shares of ``1 - rate`` that a proof may lose in the wider box of the computed states."""
 
 
-def run_claim(subject: Any, claims: Iterable[Claim], model: ExecutionModel, box: tuple[Array, Array]) -> Claim | None:
-    """Return the claim of the smallest proved bound.
+def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Array, Array] | None) -> Claim | str:
+    """Return the claim of the smallest proved bound on the distance of a run to the certified network.
 
     Args:
-        subject: a network or cell.
-        claims: proved claims of contraction.
+        certificate: with proofs of contraction.
         model: the arithmetic.
-        box: ends of the box of the inputs, ``(p,)``.
+        box: ends of the box of the inputs, ``(p,)``; ``None`` for the cell's own, or none.
 
     Returns:
-        The claim, or ``None`` where no proof covers a run.
+        The claim, or the reason why there is none.
     """
-    best: tuple[float, dict[str, Any]] | None = None
-    for claim in claims:
-        if claim.verdict is not Verdict.CERTIFIED or claim.proof is None or claim.proof.kind != "multiplier_lmi":
-            continue
-        found = driven_run(subject, dict(claim.proof.data), model, box)
-        if found is not None and (best is None or found["bound"] < best[0]):
-            best = found["bound"], found
-    return None if best is None else propose(subject, "as_it_runs", best[1])
+    subject = certificate.subject
+    search = next((function for kind, function in _SEARCHES.items() if isinstance(subject, kind)), None)
+    if search is None:
+        return "no theorem covers the run of this kind of network yet"
+    if box is None and not isinstance(subject, GatedCell):
+        return "rounding errors grow with the inputs: a bound needs a box of the inputs (input_box)"
+    claims = (certificate.claim, *certificate.claims)
+    proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
+    found = [data for proof in proofs if (data := _guarded(search, subject, proof, model, box)) is not None]
+    for kind, data in sorted(found, key=lambda pair: float(pair[1]["bound"])):
+        claim = accepted_claim(subject, kind, data)
+        if claim is not None:
+            return claim
+    if not any(proof.kind in _PROOFS for proof in proofs):
+        return "contraction under every input is not proved, so rounding errors may accumulate"
+    return f"no set is proved to hold the computed states: {model.state} is too coarse for the proved rate"
 
 
-def driven_run(
-    subject: DrivenSystem, proof: dict[str, Any], model: ExecutionModel, box: tuple[Array, Array]
-) -> dict[str, Any] | None:
-    """Return the data of a proof in the metric of a contraction proof, or ``None``."""
-    low, high = box
-    center = np.zeros(subject.states)
-    middle = 0.5 * (low + high)
-    for _ in range(SETTLING):
-        after = subject.advance(center, middle)
-        if not np.isfinite(after).all() or np.allclose(after, center, rtol=1e-9, atol=1e-300):
-            break
-        center = after
-    rate, p_min = float(proof["rate"]), float(proof["p_min"])
-    data = {**proof, "center": center, "low": low, "high": high, "arithmetic": model.payload()}
-    push = norm_of_entries(proof["P"], displacement(subject, center, low, high))
-    radius = max(norm_of_entries(proof["P"], np.abs(center)), push / (1.0 - rate)) * GROW + 1e-300
+def _guarded(search: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        for _ in range(ROUNDS):
-            delta, stored = AsItRuns.of({**data, "radius": radius, "bound": 0.0}).errors(subject)
-            if rate * radius * GROW + push + delta <= radius:
-                bound = run_bound(delta, rate, p_min, stored) * GROW
-                return {**data, "radius": radius, "bound": bound} if math.isfinite(bound) else None
-            radius = max(radius * 1.01, (push + delta) / (1.0 - rate) * 1.001)
-            if not radius < 1e100:
-                return None
+        with np.errstate(all="ignore"):
+            return search(*arguments)
     except Refused:
         return None
+
+
+def _settled(subject: DrivenSystem, u: Array) -> Array:
+    """Return the state after many steps of a constant input."""
+    state = np.zeros(subject.states)
+    for _ in range(SETTLING):
+        after = subject.advance(state, u)
+        if not np.isfinite(after).all() or np.allclose(after, state, rtol=1e-9, atol=1e-300):
+            break
+        state = after
+    return state
+
+
+def _smallest_ball(
+    data: Data, errors: Callable[[Data], tuple[float, float]], push: float, radius: float, p_min: float
+) -> Data | None:
+    """Return the data with the smallest radius that holds the computed states, and its bound."""
+    rate = float(data["rate"])
+    radius = max(radius, push / (1.0 - rate)) * ALLOWANCE + 1e-300
+    for _ in range(ROUNDS):
+        delta, stored = errors({**data, "radius": radius, "bound": 0.0})
+        if (rate * radius + push + delta) * ALLOWANCE <= radius:
+            bound = run_bound(delta, rate, p_min, stored) * ALLOWANCE
+            return {**data, "radius": radius, "bound": bound} if math.isfinite(bound) else None
+        radius = max(radius * 1.01, (push + delta) / (1.0 - rate) * 1.001)
+        if not radius < 1e100:
+            break
     return None
+
+
+def _driven(subject: DrivenSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array]) -> Any:
+    if proof.kind != "multiplier_lmi" or not subject.is_discrete:
+        return None
+    low, high = box
+    if not subject.system.channels:
+        return _blocks(subject, model, box)
+    center = _settled(subject, 0.5 * (low + high))
+    data = {**proof.data, "center": center, "low": low, "high": high, "arithmetic": model.payload()}
+    push = norm_of_entries(data["P"], displacement(subject, center, low, high))
+    start = norm_of_entries(data["P"], np.abs(center))
+    found = _smallest_ball(data, lambda d: AsItRuns.of(d).errors(subject), push, start, float(data["p_min"]))
+    return None if found is None else ("as_it_runs", found)
+
+
+def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Array]) -> Any:
+    blocks = diagonal_blocks(subject.system.A)
+    data = {"low": box[0], "high": box[1], "arithmetic": model.payload(), "bound": 0.0}
+    sizes = np.full(len(blocks), 1e-300)
+    for _ in range(ROUNDS):
+        found = AsItRunsBlocks.of({**data, "sizes": sizes}).block_bounds(subject, blocks)
+        if (found.least * ALLOWANCE <= sizes).all():
+            bound = (float(np.linalg.norm(found.error)) + found.stored) * ALLOWANCE
+            return "as_it_runs_blocks", {**data, "sizes": sizes, "bound": bound}
+        others = np.maximum(found.least - found.rates * sizes, 1e-300)  # push and errors
+        sizes = np.maximum(sizes, others / (1.0 - found.rates) * (1.0 + 1e-3))
+        if not sizes.max() < 1e100:
+            break
+    return None
+
+
+def _pairs(subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array]) -> Any:
+    if proof.kind != "pair_norm":
+        return None
+    data = {**proof.data, "low": box[0], "high": box[1], "arithmetic": model.payload()}
+    push = AsItRunsPairs.of(data).push(subject)
+    least = float(data["weights"].min())
+    found = _smallest_ball(data, lambda d: AsItRunsPairs.of(d).errors(subject), push, 0.0, least)
+    return None if found is None else ("as_it_runs_pairs", found)
+
+
+def _cell(cell: GatedCell, proof: Any, model: ExecutionModel, box: Any) -> Any:
+    if proof.kind not in ("interval_jacobian", "interval_lmi"):
+        return None
+    wide = _box_of_run(cell, model, Interval(proof.data["low"], proof.data["high"]))
+    if wide is None:
+        return None
+    data = {**proof.data, "low": wide.low, "high": wide.high, "arithmetic": model.payload()}
+    found, rate = cell_step_error(cell, model, wide), float(data["rate"])
+    stored = float(np.linalg.norm(found.stored))
+    if proof.kind == "interval_jacobian":
+        rate = max(rate, float((JacobianBound(cell, wide).apply(data["d"]) / data["d"]).max()) * ALLOWANCE)
+        if not rate < 1.0:
+            return None
+        delta = float((found.step / data["d"]).max()) * float(np.linalg.norm(data["d"]))
+        bound = run_bound(delta, rate, 1.0, stored) * ALLOWANCE
+        return "as_it_runs_interval", {**data, "rate": rate, "bound": bound}
+    system = embedding(cell, wide)
+    for share in SLOWER:
+        slower = rate + share * (1.0 - rate)
+        if check_lmi(system, data["P"], data["L"], slower)[0]:
+            delta = norm_of_entries(data["P"], found.step)
+            bound = run_bound(delta, slower, float(data["p_min"]), stored) * ALLOWANCE
+            return "as_it_runs_lmi", {**data, "rate": slower, "bound": bound}
+    return None
+
+
+def _box_of_run(cell: GatedCell, model: ExecutionModel, box: Interval) -> Interval | None:
+    """Widen the box of a contraction proof until no computed state leaves it."""
+    m, lstm = cell.hidden, cell.kind == "lstm"
+    for _ in range(ROUNDS):
+        step = cell_step_error(cell, model, box).step
+        if stays_in_box(cell, box, step):
+            return box
+        gates = gate_bounds(cell, box)
+        towards, gate = (gates["q"], gates["f"]) if lstm else (gates["n"], gates["z"])
+        if not (gate.high < 1.0).all():
+            return None
+        room = 1.1 * step[m:] / (1.0 - gate.high) if lstm else 1.1 * step / (1.0 - gate.high)
+        low, high = towards.low - room, towards.high + room
+        if lstm:
+            room = 1.1 * step[:m]
+            low = np.concatenate([gates["next"].low[:m] - room, low])
+            high = np.concatenate([gates["next"].high[:m] + room, high])
+        box = Interval(np.minimum(box.low, low), np.maximum(box.high, high))
+        if not np.abs(box.magnitude).max() < 1e6:
+            return None
+    return None
+
+
+_SEARCHES: Mapping[type, Callable[..., Any]] = {DrivenSystem: _driven, PairwiseSystem: _pairs, GatedCell: _cell}
+_PROOFS = ("multiplier_lmi", "pair_norm", "interval_jacobian", "interval_lmi")
+
+
+def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> ExecutionModel:
+    """Return the execution model of a format's name, with the error of weights that the network computes.
+
+    Args:
+        arithmetic: the name, or a model, which is returned unchanged.
+        network: object with ``weight_error(format)``, or any other.
+
+    Example:
+        >>> as_model("int8:64").state
+        'int8:64'
+    """
+    if isinstance(arithmetic, ExecutionModel):
+        return arithmetic
+    model = ExecutionModel(str(arithmetic))
+    measure = getattr(network, "weight_error", None)
+    return replace(model, weight_error=measure(model.format)) if callable(measure) else model

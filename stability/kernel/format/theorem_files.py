@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 _KINDS = {
-    "as_it_runs": "as_it_runs as_it_runs_interval as_it_runs_lmi",
+    "as_it_runs": "as_it_runs as_it_runs_interval as_it_runs_lmi as_it_runs_pairs as_it_runs_blocks",
     "bounded": "ball box",
     "driven_bounds": "driven_bounds",
     "driven_lmi": "driven_lmi driven_equilibrium",

@@ -73,8 +73,8 @@ class ExecutionModel:
         summation: ``any`` order, or ``pairwise``.
         weight_error: further difference of the weights that run from those of the certificate, relative to the largest
             entry of each matrix: for weights that the network computes from its parameters.
-        ulps: error bound of tanh, sigmoid and exp in units in the last place of ``format``; by default 4 for float32 and
-            float64, and 1 for narrower formats, which compute in float32 and round.
+        ulps: error bound of tanh, sigmoid and exp in units in the last place of ``format``; by default 4 for float32
+            and float64, and 1 for narrower formats, whose functions are computed in float32 and rounded.
         flush: True if results below the smallest normal number become zero.
 
     Raises:

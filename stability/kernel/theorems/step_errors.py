@@ -6,6 +6,7 @@ computed step with the exact step from the same state. Each is an upper bound wi
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from stability.kernel.systems.execution import ExecutionModel
 from stability.kernel.systems.gated_bounds import gate_bounds
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.gated_equations import GATES
+from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.multiplier_lmi import majorant
 
 Array = np.ndarray
@@ -100,31 +102,66 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
     lost = model.lost * (terms + count)
     E, F, bias = np.abs(subject.E), np.abs(subject.F), np.abs(subject.b)
 
-    def changed(*products: tuple[Array, Array]) -> float:
-        """Bound the change of sums of products by the differences of weights."""
-        total = sum(float(matrix.max(initial=0.0)) * float(x.sum()) for matrix, x in products)
-        return model.weight_error * total * (1.0 + gamma(terms))
+    def uncertain(matrix: Array) -> Array:
+        """Bound the differences of weights that the network computes; zeros are not computed."""
+        return model.weight_error * float(matrix.max(initial=0.0)) * (matrix != 0.0)
 
     relative = model.function_error
     slope, at_zero = max(map(abs, phi.slope)), abs(float(phi.function(np.zeros(1))[0]))
     w, w_error, z_size = np.zeros(m), np.zeros(m), np.zeros(m)
     fixed = upper(states.products(big.C) + upper_product(E, inputs) + bias)
     weight_C = lost * (1.0 + big.C.sum(axis=1) + big.D.sum(axis=1))
-    rest = changed((big.C, states.entries), (E, inputs), (bias, np.ones(1)))
+    rest = upper(states.products(uncertain(big.C)) + upper_product(uncertain(E), inputs) + uncertain(bias))
     for _ in range(stages or 1):
         z_size = upper(fixed + upper_product(big.D, w))
-        z_error = upper(z_gamma * z_size + weight_C + rest + changed((big.D, w)) + upper_product(big.D, w_error))
+        z_error = upper(z_gamma * z_size + weight_C + rest + upper_product(big.D, w_error))
+        z_error = upper(z_error + upper_product(uncertain(big.D), w))
         w = np.minimum(upper(at_zero + slope * upper(z_size + z_error)), phi.bound)
         w_error = upper(slope * z_error + relative * w + lost)
         w = upper(w + w_error)
     x_size = upper(states.products(big.A) + upper_product(big.B, w) + upper_product(F, inputs))
     weight_B = lost * (1.0 + big.A.sum(axis=1) + big.B.sum(axis=1))
-    rest = changed((big.A, states.entries), (big.B, w), (F, inputs))
+    rest = upper(states.products(uncertain(big.A)) + upper_product(uncertain(big.B), w))
+    rest = upper(rest + upper_product(uncertain(F), inputs))
     step = upper(x_gamma * x_size + weight_B + rest + upper_product(big.B, w_error))
     in_range = max(z_size.max(initial=0.0), x_size.max(initial=0.0), states.entries.max(initial=0.0))
     require(2.0 * in_range < model.largest, f"numbers may exceed the largest one of {model.format}")
     acting, stored = model.state_errors(upper(np.minimum(states.entries, x_size) + step))
     return StepError(upper(step + acting), stored)
+
+
+PAIR_OPERATIONS = 32
+"""Roundings of modReLU and of the Householder activation, the functions of its angles included."""
+
+
+def pair_step_error(subject: PairwiseSystem, model: ExecutionModel, size: float, inputs: Array) -> StepError:
+    r"""Bound the errors of a step ``x+ = sigma(W x + V u + b)``, for ``|x|_2 <= size``.
+
+    The activation never stretches a difference, so an error of its argument passes unchanged in every norm that weighs
+    the pairs. Sorting and absolute values are exact; modReLU and reflections add ``PAIR_OPERATIONS`` roundings.
+
+    Raises:
+        Refused: numbers beyond the range of the formats.
+    """
+    W, V, b = np.abs(subject.W), np.abs(subject.V), np.abs(subject.b)
+    bias = b if len(b) == subject.states else np.concatenate([b, b])  # inside of modReLU
+    terms = int((np.count_nonzero(W, axis=1) + np.count_nonzero(V, axis=1)).max())
+    states = StateSet(np.full(subject.states, size), np.zeros(subject.states), size)
+    z_size = upper(states.products(W) + upper_product(V, inputs) + bias)
+    lost = model.lost * (terms + PLAIN + PAIR_OPERATIONS) * (1.0 + W.sum(axis=1) + V.sum(axis=1))
+    largest = max(float(x.max(initial=0.0)) for x in (W, V, b))
+    changed = model.weight_error * largest * (math.sqrt(subject.states) * size + float(inputs.sum()) + 1.0)
+    error = upper(model.relative_error(terms, PLAIN) * z_size + lost + changed * (1.0 + gamma(terms)))
+    require(
+        2.0 * max(float(z_size.max()), size) < model.largest, f"numbers may exceed the largest one of {model.format}"
+    )
+    if subject.activation in ("modrelu", "householder"):
+        pair = z_size[subject.pairs].sum(axis=1)
+        rounded = np.empty(subject.states)
+        rounded[subject.pairs] = (float(model.relative_error(0, PAIR_OPERATIONS)) * pair)[:, None]
+        error = upper(error + rounded)
+    acting, stored = model.state_errors(upper(np.minimum(z_size + bias, np.full(subject.states, size)) + error))
+    return StepError(upper(error + acting), stored)
 
 
 def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> StepError:
