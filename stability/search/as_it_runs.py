@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Certificate
+from stability.kernel.arithmetic.directed_functions import norm_above
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
@@ -25,6 +26,7 @@ from stability.kernel.theorems.as_it_runs import (
     diagonal_blocks,
     displacement,
     norm_of_entries,
+    reached_entries,
     run_bound,
 )
 from stability.kernel.theorems.multiplier_lmi import check_lmi
@@ -113,12 +115,40 @@ def _driven(subject: DrivenSystem, proof: Any, model: ExecutionModel, box: tuple
     low, high = box
     if not subject.system.channels:
         return _blocks(subject, model, box)
+    data = {**proof.data, "low": low, "high": high, "arithmetic": model.payload()}
+    entries = _entries(subject, data)
+    if entries is not None:
+        return "as_it_runs", entries
     center = _settled(subject, 0.5 * (low + high))
-    data = {**proof.data, "center": center, "low": low, "high": high, "arithmetic": model.payload()}
+    data = {**data, "center": center}
     push = norm_of_entries(data["P"], displacement(subject, center, low, high))
     start = norm_of_entries(data["P"], np.abs(center))
-    found = _smallest_ball(data, lambda d: AsItRuns.of(d).errors(subject), push, start, float(data["p_min"]))
+
+    def errors(ball: Data) -> tuple[float, float]:
+        found = AsItRuns.of({**ball, "entries": None}).errors(subject)
+        return norm_of_entries(data["P"], found.step), float(norm_above(found.stored))
+
+    found = _smallest_ball(data, errors, push, start, float(data["p_min"]))
     return None if found is None else ("as_it_runs", found)
+
+
+def _entries(subject: DrivenSystem, data: Data) -> Data | None:
+    """Return the data with a box of the computed states, or ``None``."""
+    inputs = np.maximum(np.abs(data["low"]), np.abs(data["high"]))
+    entries = reached_entries(subject, inputs, np.zeros(subject.states))
+    for _ in range(ROUNDS // 10):
+        if entries is None or not entries.max() < 1e100:
+            return None
+        entries = entries * (1.0 + 1e-3)
+        proof = AsItRuns.of({**data, "entries": entries, "bound": 0.0})
+        found = proof.errors(subject)
+        reached = reached_entries(subject, inputs, found.step)
+        if reached is not None and (reached <= entries).all():
+            delta = norm_of_entries(data["P"], found.step)
+            bound = run_bound(delta, proof.rate, proof.p_min, float(norm_above(found.stored))) * ALLOWANCE
+            return {**data, "entries": entries, "bound": bound} if math.isfinite(bound) else None
+        entries = reached
+    return None
 
 
 def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Array]) -> Any:

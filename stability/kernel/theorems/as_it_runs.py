@@ -6,9 +6,10 @@ computed states ``x(k)``, ``x~(k)``. If the computed step is within ``delta`` of
 
 .. math:: |\tilde x(k) - x(k)|_P \le \rho^k |\tilde x(0) - x(0)|_P + \delta \frac{1 - \rho^k}{1 - \rho} .
 
-Here both start at zero, and ``|x|_2 <= |x|_P / sqrt(p_min)``. The set is the ball ``|x - c|_P <= R`` around a state
-``c``: with ``|f(c, u) - c|_P <= g`` for every input of the box, no step leaves it if ``rho R + g + delta <= R``. Where
-an activation bounds the entries of the state, ``S`` is the part of the ball with that bound.
+Here both start at zero, and ``|x|_2 <= |x|_P / sqrt(p_min)``. With a bounded activation and a stable ``A`` the set is a
+box: the sums of the impulse responses of ``A`` bound every entry, the errors of the steps included (``peak_gain``).
+Else it is the ball ``|x - c|_P <= R`` around a state ``c``: with ``|f(c, u) - c|_P <= g`` for every input of the box,
+no step leaves it if ``rho R + g + delta <= R``.
 
 ``delta`` is a bound of the errors of each entry of the state (``step_errors``), put into the norm of ``P``:
 :math:`\delta^2 = e^T |P| e`.
@@ -31,9 +32,21 @@ from stability.kernel.arithmetic.directed_functions import gram_norms, norm_abov
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.arithmetic.intervals import Interval, affine, upper_product
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Inner, Input, Number, ProofData, Refused, State, require
+from stability.kernel.format.fields import (
+    AnyArray,
+    Inner,
+    Input,
+    Number,
+    NumberOrNull,
+    ProofData,
+    Refused,
+    State,
+    require,
+    required,
+)
 from stability.kernel.format.sentences import at_most, for_every, inputs_phrase, theorem
 from stability.kernel.format.theorem_table import certifies
+from stability.kernel.reachability.peak_gain import peak_bounds
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.execution import ExecutionModel
 from stability.kernel.systems.gated_bounds import embedding
@@ -118,21 +131,25 @@ def run_sentence(subject: Any, bound: float, model: ExecutionModel, box: tuple[A
     return theorem(
         subject,
         f"{for_every(subject, inputs)} of numbers of the format, the states x of the network in exact arithmetic and "
-        f"the states y of any step-by-step run in {model.phrase}, both from zero, satisfy |y(k) - x(k)|_2 <= {at_most(bound)} for "
-        "all k >= 0.",
+        f"the states y of any step-by-step run in {model.phrase}, both from zero, satisfy |y(k) - x(k)|_2 <= "
+        f"{at_most(bound)} for all k >= 0.",
     )
 
 
 @certifies("as_it_runs", subject=DrivenSystem, claim="as_it_runs", value="bound", unfit=why_no_run, size=SIZE)
 class AsItRuns(Decay):
-    """Metric of a contraction proof, ball of the states, box of the inputs, arithmetic and bound."""
+    """Metric of a contraction proof, set of the states, box of the inputs, arithmetic and bound.
 
-    center: State
-    radius: Number
+    The set is ``|x_i| <= entries_i`` (``peak_gain``), or the ball of ``radius`` around ``center`` in the metric.
+    """
+
     low: Input
     high: Input
     arithmetic: Inner
     bound: Number
+    entries: State | None = None
+    center: State | None = None
+    radius: NumberOrNull = None
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         return run_sentence(subject, self.bound, model_of(self.arithmetic), (self.low, self.high))
@@ -140,28 +157,66 @@ class AsItRuns(Decay):
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         require((self.low <= self.high).all(), "low and high must satisfy low <= high")
         self.decays_at_the_rate(subject.system)
-        delta, stored = self.errors(subject)
-        push = norm_of_entries(self.P, displacement(subject, self.center, self.low, self.high))
-        inside = upper(np.array(self.rate * self.radius)) + push + delta
-        require(inside <= self.radius, "the computed states are not proved to stay in the ball")
-        require(norm_of_entries(self.P, np.abs(self.center)) <= self.radius, "the zero state is not in the ball")
-        least = run_bound(delta, self.rate, self.p_min, stored)
+        found = self.errors(subject)
+        delta = norm_of_entries(self.P, found.step)
+        if self.entries is None:
+            self.require_ball(subject, delta)
+        else:
+            reached = required(reached_entries(subject, self.inputs, found.step), "no bound of the states is known")
+            require((reached <= self.entries).all(), "the computed states are not proved to stay in the set")
+        least = run_bound(delta, self.rate, self.p_min, float(norm_above(found.stored)))
         require(least <= self.bound, f"the bound is below the proved one, {at_most(least)}")
         return f"the errors of a step are at most {at_most(delta)} in the norm of P"
 
-    def errors(self, subject: DrivenSystem) -> tuple[float, float]:
-        """Return the error of a step in the norm of ``P``, and the distance of the stored state to the acting one."""
-        require(0.0 < self.radius < math.inf and self.p_min > 0.0, "radius and p_min must be positive")
-        model = model_of(self.arithmetic)
-        radius = float(upper(np.array(self.radius / math.sqrt(self.p_min))))
-        entries = upper(np.abs(self.center) + radius)
-        if math.isfinite(subject.output_bound):
-            largest = subject.output_bound * (1.0 + model.function_error)
-            largest = float(upper(np.array(largest * (1.0 + float(model.state_errors(np.ones(1))[0][0])))))
-            entries = np.minimum(entries, largest)
-        inputs = np.maximum(np.abs(self.low), np.abs(self.high))
-        found: StepError = driven_step_error(subject, model, StateSet(entries, self.center, radius), inputs)
-        return norm_of_entries(self.P, found.step), float(norm_above(found.stored))
+    @property
+    def inputs(self) -> Array:
+        """Bounds of the absolute values of the inputs."""
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    def require_ball(self, subject: DrivenSystem, delta: float) -> None:
+        """Prove that no computed state leaves the ball, which contains zero.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        center, radius = required(self.center), required(self.radius)
+        push = norm_of_entries(self.P, displacement(subject, center, self.low, self.high))
+        inside = upper(np.array(self.rate * radius)) + push + delta
+        require(inside <= radius, "the computed states are not proved to stay in the ball")
+        require(norm_of_entries(self.P, np.abs(center)) <= radius, "the zero state is not in the ball")
+
+    def errors(self, subject: DrivenSystem) -> StepError:
+        """Return the errors of a step from a state of the set.
+
+        Raises:
+            Refused: neither set is given, or numbers exceed a format.
+        """
+        require(self.p_min > 0.0, "p_min must be positive")
+        if self.entries is not None:
+            require((self.entries >= 0.0).all(), "entries must not be negative")
+            states = StateSet(self.entries, np.zeros(subject.states), float(norm_above(self.entries)))
+        else:
+            center = required(self.center, "a proof needs entries, or center and radius")
+            radius = required(self.radius, "a proof needs entries, or center and radius")
+            require(0.0 < radius < math.inf, "the radius must be positive")
+            radius = float(upper(np.array(radius / math.sqrt(self.p_min))))
+            states = StateSet(upper(np.abs(center) + radius), center, radius)
+        return driven_step_error(subject, model_of(self.arithmetic), states, self.inputs)
+
+
+def reached_entries(subject: DrivenSystem, inputs: Array, step: Array) -> Array | None:
+    """Bound the entries of the computed states from zero, for a bounded activation and a stable ``A``."""
+    system, limit = subject.system, activation(subject.activation).bound
+    if not math.isfinite(limit) and system.channels:
+        return None
+    big, w = majorant(system), np.full(system.channels, limit if system.channels else 0.0)
+    stored = gamma(big.roundings) if big.roundings else 0.0
+    terms = (
+        (system.B, w),
+        (subject.F, inputs),
+        (np.eye(subject.states), upper(step + stored * upper_product(big.B, w))),
+    )
+    return peak_bounds(system.A, stored * big.A, terms)
 
 
 def why_no_blocks(subject: DrivenSystem) -> str | None:
