@@ -388,7 +388,7 @@ class RecurrentLayer(nn.Module, ABC):
         errors = [
             float((found[k].to(m.dtype) - m).abs().max() / m.abs().max().clamp(min=1e-300)) for k, m in exact.items()
         ]
-        return 2.0 * max(*errors, 8.0 * unit) + (FORMATS[format].unit if FORMATS[format].unit > unit else 0.0)
+        return 2.0 * max(*errors, 2.0 * unit) + (FORMATS[format].unit if FORMATS[format].unit > unit else 0.0)
 
     def lure(self, continuous: bool = False) -> LureSystem:
         """Return the Lur'e system of the map that runs (or of the differential equation behind it).

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,10 @@ from stability.proposals import accepted_claim
 
 Array = np.ndarray
 Data = dict[str, Any]
+Found = tuple[str, Data] | None
+"""Kind and data of a proof."""
+Search = Callable[..., Iterator[Found]]
+_OTHER_SETS = {"entries": None, "ball": None}
 SETTLING = 2000
 """Steps under the middle of the box, at whose end the ball of the states has its center."""
 ROUNDS = 60
@@ -62,8 +67,9 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
     if box is None and not isinstance(subject, GatedCell):
         return "rounding errors grow with the inputs: a bound needs a box of the inputs (input_box)"
     claims = (certificate.claim, *certificate.claims)
+    ellipsoid = next((c.proof.data for c in claims if c.proof is not None and c.proof.kind == "ball"), None)
     proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
-    found = [data for proof in proofs if (data := _guarded(search, subject, proof, model, box)) is not None]
+    found = [data for proof in proofs for data in _guarded(search, subject, proof, model, box, ellipsoid)]
     for kind, data in sorted(found, key=lambda pair: float(pair[1]["bound"])):
         claim = accepted_claim(subject, kind, data)
         if claim is not None:
@@ -73,12 +79,11 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
     return f"no set is proved to hold the computed states: {model.state} is too coarse for the proved rate"
 
 
-def _guarded(search: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        with np.errstate(all="ignore"):
-            return search(*arguments)
-    except Refused:
-        return None
+def _guarded(search: Search, *arguments: Any) -> list[tuple[str, Data]]:
+    found: list[tuple[str, Data]] = []
+    with contextlib.suppress(Refused), np.errstate(all="ignore"):
+        found.extend(data for data in search(*arguments) if data is not None)
+    return found
 
 
 def _settled(subject: DrivenSystem, u: Array) -> Array:
@@ -109,49 +114,75 @@ def _smallest_ball(
     return None
 
 
-def _driven(subject: DrivenSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array]) -> Any:
+def _driven(
+    subject: DrivenSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], ellipsoid: Any
+) -> Iterator[Found]:
     if proof.kind != "multiplier_lmi" or not subject.is_discrete:
-        return None
+        return
     low, high = box
     if not subject.system.channels:
-        return _blocks(subject, model, box)
+        yield _blocks(subject, model, box)
     data = {**proof.data, "low": low, "high": high, "arithmetic": model.payload()}
+    if ellipsoid is not None:
+        yield _in_ellipsoid(subject, data, ellipsoid)
     entries = _entries(subject, data)
-    if entries is not None:
-        return "as_it_runs", entries
-    center = _settled(subject, 0.5 * (low + high))
+    yield entries
+    if entries is None:
+        yield _in_ball(subject, data)
+
+
+def _with_bound(data: Data, delta: float, stored: Array) -> Found:
+    """Return the data of an ``as_it_runs`` proof with the bound, if it is finite."""
+    bound = run_bound(delta, float(data["rate"]), float(data["p_min"]), float(norm_above(stored))) * ALLOWANCE
+    return ("as_it_runs", {**data, "bound": bound}) if math.isfinite(bound) else None
+
+
+def _in_ball(subject: DrivenSystem, data: Data) -> Found:
+    center = _settled(subject, 0.5 * (data["low"] + data["high"]))
     data = {**data, "center": center}
-    push = norm_of_entries(data["P"], displacement(subject, center, low, high))
+    push = norm_of_entries(data["P"], displacement(subject, center, data["low"], data["high"]))
     start = norm_of_entries(data["P"], np.abs(center))
 
     def errors(ball: Data) -> tuple[float, float]:
-        found = AsItRuns.of({**ball, "entries": None}).errors(subject)
+        found = AsItRuns.of({**ball, **_OTHER_SETS}).errors(subject)
         return norm_of_entries(data["P"], found.step), float(norm_above(found.stored))
 
     found = _smallest_ball(data, errors, push, start, float(data["p_min"]))
     return None if found is None else ("as_it_runs", found)
 
 
-def _entries(subject: DrivenSystem, data: Data) -> Data | None:
-    """Return the data with a box of the computed states, or ``None``."""
+def _in_ellipsoid(subject: DrivenSystem, data: Data, ellipsoid: Data) -> Found:
+    least = float(np.linalg.eigvalsh(ellipsoid["Y"])[0]) * (1.0 - 1e-6)
+    mu, room = float(ellipsoid["mu"]), 1.0 + 1e-6
+    if not least > 0.0:
+        return None
+    for _ in range(ROUNDS):
+        proof = {**data, "ball": dict(ellipsoid), "room": room, "y_min": least}
+        found = AsItRuns.of({**proof, "bound": 0.0}).errors(subject)
+        error = float(norm_above(found.step)) / math.sqrt(least) * ALLOWANCE
+        if math.sqrt((1.0 - mu) * room * room + mu) * (1.0 + 1e-12) + error <= room:
+            return _with_bound(proof, norm_of_entries(data["P"], found.step), found.stored)
+        room = max(1.0 + 1.1 * error / mu, 1.001 * room)
+        if room > 1e3:
+            return None
+    return None
+
+
+def _entries(subject: DrivenSystem, data: Data) -> Found:
     inputs = np.maximum(np.abs(data["low"]), np.abs(data["high"]))
     entries = reached_entries(subject, inputs, np.zeros(subject.states))
     for _ in range(ROUNDS // 10):
         if entries is None or not entries.max() < 1e100:
             return None
-        entries = entries * (1.0 + 1e-3)
-        proof = AsItRuns.of({**data, "entries": entries, "bound": 0.0})
-        found = proof.errors(subject)
-        reached = reached_entries(subject, inputs, found.step)
-        if reached is not None and (reached <= entries).all():
-            delta = norm_of_entries(data["P"], found.step)
-            bound = run_bound(delta, proof.rate, proof.p_min, float(norm_above(found.stored))) * ALLOWANCE
-            return {**data, "entries": entries, "bound": bound} if math.isfinite(bound) else None
-        entries = reached
+        proof = {**data, "entries": entries * (1.0 + 1e-3)}
+        found = AsItRuns.of({**proof, "ball": None, "bound": 0.0}).errors(subject)
+        entries = reached_entries(subject, inputs, found.step)
+        if entries is not None and (entries <= proof["entries"]).all():
+            return _with_bound(proof, norm_of_entries(data["P"], found.step), found.stored)
     return None
 
 
-def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Array]) -> Any:
+def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Array]) -> Found:
     blocks = diagonal_blocks(subject.system.A)
     data = {"low": box[0], "high": box[1], "arithmetic": model.payload(), "bound": 0.0}
     sizes = np.full(len(blocks), 1e-300)
@@ -167,19 +198,24 @@ def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Arra
     return None
 
 
-def _pairs(subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array]) -> Any:
+def _pairs(
+    subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], _: Any
+) -> Iterator[Found]:
     if proof.kind != "pair_norm":
-        return None
+        return
     data = {**proof.data, "low": box[0], "high": box[1], "arithmetic": model.payload()}
     push = AsItRunsPairs.of(data).push(subject)
     least = float(data["weights"].min())
     found = _smallest_ball(data, lambda d: AsItRunsPairs.of(d).errors(subject), push, 0.0, least)
-    return None if found is None else ("as_it_runs_pairs", found)
+    yield None if found is None else ("as_it_runs_pairs", found)
 
 
-def _cell(cell: GatedCell, proof: Any, model: ExecutionModel, box: Any) -> Any:
-    if proof.kind not in ("interval_jacobian", "interval_lmi"):
-        return None
+def _cell(cell: GatedCell, proof: Any, model: ExecutionModel, *_: Any) -> Iterator[Found]:
+    if proof.kind in ("interval_jacobian", "interval_lmi"):
+        yield _in_wider_box(cell, proof, model)
+
+
+def _in_wider_box(cell: GatedCell, proof: Any, model: ExecutionModel) -> Found:
     wide = _box_of_run(cell, model, Interval(proof.data["low"], proof.data["high"]))
     if wide is None:
         return None
@@ -226,7 +262,7 @@ def _box_of_run(cell: GatedCell, model: ExecutionModel, box: Interval) -> Interv
     return None
 
 
-_SEARCHES: Mapping[type, Callable[..., Any]] = {DrivenSystem: _driven, PairwiseSystem: _pairs, GatedCell: _cell}
+_SEARCHES: Mapping[type, Search] = {DrivenSystem: _driven, PairwiseSystem: _pairs, GatedCell: _cell}
 _PROOFS = ("multiplier_lmi", "pair_norm", "interval_jacobian", "interval_lmi")
 
 

@@ -3,8 +3,15 @@ r"""Bounds of the states of a stable linear part under bounded signals: sums of 
 .. math:: x^+ = A x + v, \; x(0) = 0, \; |v| \le \bar v \quad\Longrightarrow\quad
           |x(k)| \le \sum_{j \ge 0} |A^j| \bar v .
 
-With ``v = B w + r`` the sum is taken over ``|A^j B| w`` and ``|A^j| r``. The sum ends at a power ``K`` whose row sums
-are at most ``q < 1``: all further terms together are at most ``q / (1 - q)`` times the largest entry of the sum so far.
+With ``v = B w + r`` the sum is taken over ``|A^j B| w`` and ``|A^j| r``; call it ``T``. The computed powers ``M_k``
+obey :math:`M_{k+1} = M_k A - R_k` with ``R_k`` the rounding, so
+
+.. math:: A^k = M_k + \sum_{j < k} R_j A^{k-1-j} \;(k \le K), \quad
+          A^k = M_K A^{k-K} + \sum_{j < K} R_j A^{k-1-j} \;(k \ge K)
+          \quad\Longrightarrow\quad T \le \sum_{k < K} |M_k B| w + \bigl(|M_K| + \sum_j |R_j|\bigr) T .
+
+If the row sums of the last bracket are at most ``q < 1``, ``T`` is at most the computed sum plus ``q / (1 - q)`` times
+its largest entry. (The same holds for every finite part of ``T``, so ``T`` is finite.)
 """
 
 from __future__ import annotations
@@ -15,7 +22,6 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.directed_functions import upper
-from stability.kernel.arithmetic.floating_point import TINY
 from stability.kernel.arithmetic.intervals import upper_product
 
 Array = np.ndarray
@@ -42,20 +48,21 @@ def peak_bounds(A: Array, error: Array, terms: Sequence[tuple[Array, Array]]) ->
         True
     """
     n = len(A)
-    size = np.abs(A)
-    power, off = np.eye(n), np.zeros((n, n))
-    total = np.zeros(n)
-    columns = 3 * n + sum(B.shape[1] for B, _ in terms)
+    size, power = np.abs(A), np.eye(n)
+    total, rounding = np.zeros(n), np.zeros(n)
+    ones, rounded = np.ones(n), gamma(n + 4)
+    columns = 2 * n + sum(B.shape[1] for B, _ in terms)
     for _ in range(max(2, int(OPERATIONS / (n * n * columns)))):
+        weight = np.abs(power)
         for B, w in terms:
-            response = np.abs(power @ B) + gamma(n + 4) * (np.abs(power) @ np.abs(B)) + off @ np.abs(B)
-            total = upper(total + upper_product(response, w))
-        # exact power within ``off``: off+ = off (|A| + error) + |power| (error + rounding of the product)
-        off = (off @ (size + error) + np.abs(power) @ (error + gamma(n + 4) * size)) * (1.0 + gamma(2 * n + 8)) + TINY
+            response = upper_product(np.abs(power @ B), w)
+            total = upper(total + response + upper(rounded * upper_product(weight, upper_product(np.abs(B), w))))
+        changed = upper(upper_product(error, ones) + rounded * upper_product(size, ones))
+        rounding = upper(rounding + upper_product(weight, changed))
         power = power @ A
-        rows = float(upper((np.abs(power) + off).sum(axis=1) * (1.0 + gamma(n))).max())
+        rows = float(upper(upper_product(np.abs(power), ones) + rounding).max(initial=0.0))
         if rows <= SMALL:
-            return upper(total + rows / (1.0 - rows) * total.max(initial=0.0) * (1.0 + gamma(8)))
+            return upper(total + rows / (1.0 - rows) * float(total.max(initial=0.0)) * (1.0 + gamma(8)))
         if not rows < 1e50:
             return None
     return None

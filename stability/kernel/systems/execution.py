@@ -51,7 +51,7 @@ FORMATS = {
 _INTEGER = re.compile(r"int([2-9]|1[0-6])(?::([1-9][0-9]{0,8}))?")
 _NARROW = ("bfloat16", "float16", "tf32", "float8_e4m3", "float8_e5m2")
 ROUNDINGS = ("nearest", "stochastic", "feedback")
-SUMMATIONS = ("any", "pairwise")
+SUMMATIONS = ("products", "any", "pairwise")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class ExecutionModel:
         factors: format to which the factors of matrix products are rounded first, such as ``tf32``; by default
             none.
         weights: ``stored`` (the certified numbers), or the format to which they are rounded.
-        summation: ``any`` order, or ``pairwise``.
+        summation: ``products``: the terms of each matrix product in any order, then the products; ``any``: all terms
+            of an entry in any order; ``pairwise``: as ``products``, by halves.
         weight_error: further difference of the weights that run from those of the certificate, relative to the largest
             entry of each matrix: for weights that the network computes from its parameters.
         ulps: error bound of tanh, sigmoid and exp in units in the last place of ``format``; by default 4 for float32
@@ -91,7 +92,7 @@ class ExecutionModel:
     accumulation: str = ""
     factors: str = ""
     weights: str = "stored"
-    summation: str = "any"
+    summation: str = "products"
     weight_error: float = 0.0
     ulps: float = 0.0
     flush: bool = False
@@ -146,7 +147,7 @@ class ExecutionModel:
     @property
     def phrase(self) -> str:
         """Description of the arithmetic for sentences."""
-        sums = "" if self.accumulation == self.format else f", sums in {self.accumulation}"
+        sums = "" if self.accumulation == self.format else f" in {self.accumulation}"
         factors = f", factors of products rounded to {self.factors}" if self.factors else ""
         weights = "" if self.weights == "stored" else f", weights rounded to {self.weights}"
         if self.weight_error:
@@ -157,12 +158,11 @@ class ExecutionModel:
             if self.state in FORMATS
             else {"nearest": "", "stochastic": " rounded up or down"}.get(self.rounding, " with error feedback")
         )
-        order = "any order" if self.summation == "any" else "pairwise order"
+        order = {"products": "any order within matrix products", "any": "any order", "pairwise": "pairwise order"}
         flush = ", subnormal numbers flushed to zero" if self.flush else ""
         functions = f"tanh, sigmoid and exp within {exact_text(self.ulps)} ulp"
-        return (
-            f"{self.format} arithmetic ({order} of summation{sums}{factors}{weights}{state}{how}, {functions}{flush})"
-        )
+        how = f"{order[self.summation]} for sums{sums}{factors}{weights}{state}{how}"
+        return f"{self.format} arithmetic ({how}, {functions}{flush})"
 
     @property
     def largest(self) -> float:
@@ -181,7 +181,7 @@ class ExecutionModel:
             The bounds in the shape of ``terms``; infinite where the format is too narrow for one.
         """
         count = np.asarray(terms, dtype=np.float64)
-        depth = count if self.summation == "any" else np.ceil(np.log2(np.maximum(count, 1.0))) + 1.0
+        depth = count if self.summation != "pairwise" else np.ceil(np.log2(np.maximum(count, 1.0))) + 1.0
         total = depth * FORMATS[self.accumulation].unit + operations * FORMATS[self.format].unit
         total = total + (2.0 * FORMATS[self.factors].unit if self.factors else 0.0)
         total = total + (FORMATS[self.weights].unit if self.weights != "stored" else 0.0)

@@ -8,6 +8,7 @@ computed states ``x(k)``, ``x~(k)``. If the computed step is within ``delta`` of
 
 Here both start at zero, and ``|x|_2 <= |x|_P / sqrt(p_min)``. With a bounded activation and a stable ``A`` the set is a
 box: the sums of the impulse responses of ``A`` bound every entry, the errors of the steps included (``peak_gain``).
+Or it is the ellipsoid of a ``ball`` proof (``bounded``), which is smaller in the Euclidean norm, times a factor.
 Else it is the ball ``|x - c|_P <= R`` around a state ``c``: with ``|f(c, u) - c|_P <= g`` for every input of the box,
 no step leaves it if ``rho R + g + delta <= R``.
 
@@ -27,11 +28,11 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.arithmetic.definiteness import gamma, spectral_bounds
 from stability.kernel.arithmetic.directed_functions import gram_norms, norm_above, upper
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 from stability.kernel.arithmetic.intervals import Interval, affine, upper_product
-from stability.kernel.format.claims import Claim
+from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.fields import (
     AnyArray,
     Inner,
@@ -45,7 +46,7 @@ from stability.kernel.format.fields import (
     required,
 )
 from stability.kernel.format.sentences import at_most, for_every, inputs_phrase, theorem
-from stability.kernel.format.theorem_table import certifies
+from stability.kernel.format.theorem_table import RULES, certifies, reason_of
 from stability.kernel.reachability.peak_gain import peak_bounds
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.execution import ExecutionModel
@@ -140,7 +141,8 @@ def run_sentence(subject: Any, bound: float, model: ExecutionModel, box: tuple[A
 class AsItRuns(Decay):
     """Metric of a contraction proof, set of the states, box of the inputs, arithmetic and bound.
 
-    The set is ``|x_i| <= entries_i`` (``peak_gain``), or the ball of ``radius`` around ``center`` in the metric.
+    The set is ``|x_i| <= entries_i`` (``peak_gain``); or the ellipsoid of ``ball``, the data of a proof of that kind,
+    times ``room``, with ``Y > y_min I``; or the ball of ``radius`` around ``center`` in the metric.
     """
 
     low: Input
@@ -148,6 +150,9 @@ class AsItRuns(Decay):
     arithmetic: Inner
     bound: Number
     entries: State | None = None
+    ball: Inner | None = None
+    room: NumberOrNull = None
+    y_min: NumberOrNull = None
     center: State | None = None
     radius: NumberOrNull = None
 
@@ -159,7 +164,9 @@ class AsItRuns(Decay):
         self.decays_at_the_rate(subject.system)
         found = self.errors(subject)
         delta = norm_of_entries(self.P, found.step)
-        if self.entries is None:
+        if self.ball is not None:
+            self.require_ellipsoid(subject, found.step)
+        elif self.entries is None:
             self.require_ball(subject, delta)
         else:
             reached = required(reached_entries(subject, self.inputs, found.step), "no bound of the states is known")
@@ -172,6 +179,26 @@ class AsItRuns(Decay):
     def inputs(self) -> Array:
         """Bounds of the absolute values of the inputs."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    def require_ellipsoid(self, subject: DrivenSystem, step: Array) -> None:
+        r"""Prove that no computed state leaves the ellipsoid times ``room``.
+
+        A step takes :math:`N = \sqrt{x^T Y^{-1} x}` to at most :math:`\sqrt{(1 - \mu) N^2 + \mu}`, and errors ``e`` add
+        at most :math:`|e|_2 / \sqrt{y_{\min}}`.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        data, room, least = required(self.ball), required(self.room), required(self.y_min)
+        claim = Claim("bounded", "", Verdict.CERTIFIED, Proof("ball", data), data.get("radius"))
+        reason_of(RULES["ball"](subject, claim))
+        limit = data.get("input_bound")
+        covered = not subject.F.any() or (limit is not None and bool((self.inputs <= limit).all()))
+        require(covered, "the ellipsoid is for smaller inputs")
+        require(least > 0.0 and spectral_bounds(data["Y"], least, 1e100).holds, "y_min is not proved to be below Y")
+        mu, error = float(data["mu"]), float(norm_above(step)) / math.sqrt(least)
+        after = float(upper(np.array(math.sqrt((1.0 - mu) * room * room + mu) * (1.0 + 8.0 * EPS) + error)))
+        require(after <= room, "the computed states are not proved to stay in the ellipsoid")
 
     def require_ball(self, subject: DrivenSystem, delta: float) -> None:
         """Prove that no computed state leaves the ball, which contains zero.
@@ -192,9 +219,16 @@ class AsItRuns(Decay):
             Refused: neither set is given, or numbers exceed a format.
         """
         require(self.p_min > 0.0, "p_min must be positive")
-        if self.entries is not None:
+        zero = np.zeros(subject.states)
+        if self.ball is not None:
+            data, room = self.ball, required(self.room, "an ellipsoid needs room")
+            known = isinstance(data.get("Y"), np.ndarray) and data["Y"].shape == (len(zero),) * 2
+            require(known and type(data.get("radius")) is float and 1.0 <= room < 1e50, "the ellipsoid is malformed")
+            entries = upper(room * np.sqrt(np.maximum(np.diagonal(data["Y"]), 0.0)))
+            states = StateSet(entries, zero, float(upper(np.array(room * data["radius"]))))
+        elif self.entries is not None:
             require((self.entries >= 0.0).all(), "entries must not be negative")
-            states = StateSet(self.entries, np.zeros(subject.states), float(norm_above(self.entries)))
+            states = StateSet(self.entries, zero, float(norm_above(self.entries)))
         else:
             center = required(self.center, "a proof needs entries, or center and radius")
             radius = required(self.radius, "a proof needs entries, or center and radius")

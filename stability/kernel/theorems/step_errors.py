@@ -90,40 +90,39 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
     require(stages is not None, "the channels of this step are an implicit equation")
     big, m = majorant(system), system.channels
     count = (stages or 1) * (PLAIN if system.origin is None else OPERATIONS)
-    z_terms, x_terms = (  # a product with zero, and adding it, is exact
-        np.sum([np.count_nonzero(matrix, axis=1) for matrix in matrices], axis=0)
-        for matrices in ((big.C, big.D, subject.E), (big.A, big.B, subject.F))
-    )
-    if stages == 2:  # the second stage computes the state of the first
-        z_terms = z_terms + subject.states + m
-        x_terms = x_terms + subject.states + m
-    terms = int(max(z_terms.max(initial=0), x_terms.max(initial=0)))
-    z_gamma, x_gamma = model.relative_error(z_terms, count), model.relative_error(x_terms, count)
+    inner = subject.states + m if stages == 2 else 0  # the second stage computes the state of the first
+    matrices = {"A": big.A, "B": big.B, "C": big.C, "D": big.D, "E": np.abs(subject.E), "F": np.abs(subject.F)}
+    counts = {name: np.count_nonzero(matrix, axis=1) + inner for name, matrix in matrices.items()}
+    if model.summation == "any":
+        z_terms, x_terms = (counts[a] + counts[b] + counts[c] for a, b, c in ("CDE", "ABF"))
+        counts = dict(zip("CDEABF", (z_terms,) * 3 + (x_terms,) * 3))
+    terms = int(max(sum(counts[k] for k in keys).max(initial=0) for keys in ("CDE", "ABF")))
+    # rounding and change of each weight; a product with zero, and adding it, is exact
+    weights = {
+        name: upper(model.relative_error(counts[name], count)[:, None] * matrix)
+        + model.weight_error * float(matrix.max(initial=0.0)) * (matrix != 0.0)
+        for name, matrix in matrices.items()
+    }
     lost = model.lost * (terms + count)
-    E, F, bias = np.abs(subject.E), np.abs(subject.F), np.abs(subject.b)
-
-    def uncertain(matrix: Array) -> Array:
-        """Bound the differences of weights that the network computes; zeros are not computed."""
-        return model.weight_error * float(matrix.max(initial=0.0)) * (matrix != 0.0)
-
+    bias = np.abs(subject.b)
     relative = model.function_error
     slope, at_zero = max(map(abs, phi.slope)), abs(float(phi.function(np.zeros(1))[0]))
     w, w_error, z_size = np.zeros(m), np.zeros(m), np.zeros(m)
-    fixed = upper(states.products(big.C) + upper_product(E, inputs) + bias)
+    fixed = upper(states.products(big.C) + upper_product(matrices["E"], inputs) + bias)
+    changes = upper(states.products(weights["C"]) + upper_product(weights["E"], inputs))
+    changes = upper(changes + bias * model.relative_error(counts["C"], count))
+    changes = upper(changes + model.weight_error * float(bias.max(initial=0.0)))
     weight_C = lost * (1.0 + big.C.sum(axis=1) + big.D.sum(axis=1))
-    rest = upper(states.products(uncertain(big.C)) + upper_product(uncertain(E), inputs) + uncertain(bias))
     for _ in range(stages or 1):
         z_size = upper(fixed + upper_product(big.D, w))
-        z_error = upper(z_gamma * z_size + weight_C + rest + upper_product(big.D, w_error))
-        z_error = upper(z_error + upper_product(uncertain(big.D), w))
+        z_error = upper(changes + weight_C + upper_product(weights["D"], w) + upper_product(big.D, w_error))
         w = np.minimum(upper(at_zero + slope * upper(z_size + z_error)), phi.bound)
         w_error = upper(slope * z_error + relative * w + lost)
         w = upper(w + w_error)
-    x_size = upper(states.products(big.A) + upper_product(big.B, w) + upper_product(F, inputs))
+    x_size = upper(states.products(big.A) + upper_product(big.B, w) + upper_product(matrices["F"], inputs))
     weight_B = lost * (1.0 + big.A.sum(axis=1) + big.B.sum(axis=1))
-    rest = upper(states.products(uncertain(big.A)) + upper_product(uncertain(big.B), w))
-    rest = upper(rest + upper_product(uncertain(F), inputs))
-    step = upper(x_gamma * x_size + weight_B + rest + upper_product(big.B, w_error))
+    step = upper(states.products(weights["A"]) + upper_product(weights["B"], w))
+    step = upper(step + upper_product(weights["F"], inputs) + weight_B + upper_product(big.B, w_error))
     in_range = max(z_size.max(initial=0.0), x_size.max(initial=0.0), states.entries.max(initial=0.0))
     require(2.0 * in_range < model.largest, f"numbers may exceed the largest one of {model.format}")
     acting, stored = model.state_errors(upper(np.minimum(states.entries, x_size) + step))
