@@ -22,15 +22,13 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.as_it_runs import (
     AsItRuns,
-    AsItRunsBlocks,
-    AsItRunsPairs,
-    diagonal_blocks,
     displacement,
     norm_of_entries,
     reached_entries,
     run_bound,
 )
 from stability.kernel.theorems.multiplier_lmi import check_lmi
+from stability.kernel.theorems.runs_of_layers import AsItRunsBlocks, AsItRunsPairs, diagonal_blocks
 from stability.kernel.theorems.step_errors import cell_step_error, stays_in_box
 from stability.proposals import accepted_claim
 
