@@ -63,7 +63,7 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
     if search is None:
         return "no theorem covers the run of this kind of network yet"
     if box is None and not isinstance(subject, GatedCell):
-        return "rounding errors grow with the inputs: a bound needs a box of the inputs (input_box)"
+        return "rounding errors grow with the inputs: give their box (input_box, --input-box)"
     claims = (certificate.claim, *certificate.claims)
     ellipsoid = next((c.proof.data for c in claims if c.proof is not None and c.proof.kind == "ball"), None)
     proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
@@ -74,7 +74,7 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
             return claim
     if not any(proof.kind in _PROOFS for proof in proofs):
         return "contraction under every input is not proved, so rounding errors may accumulate"
-    return f"no set is proved to hold the computed states: {model.state} is too coarse for the proved rate"
+    return f"{model.state} is too coarse for the proved rate: no set is proved to hold all computed states"
 
 
 def _guarded(search: Search, *arguments: Any) -> list[tuple[str, Data]]:
