@@ -101,7 +101,8 @@ def certify(
         horizon: the number of steps in use.
         arithmetic: adds the claim ``as_it_runs``: a bound, at all steps, on the distance between a run in this
             arithmetic and the network in exact arithmetic, for inputs in ``input_box``. A format (``"float32"``,
-            ``"bfloat16"``, ``"float16"``, ``"int8"`` or ``"int8:64"`` for the state) or an ``ExecutionModel``. Where
+            ``"bfloat16"``, ``"float16"``, ``"int8"`` or ``"int8:64"`` for the state), ``"module"`` for that of a torch
+            module (its dtype, or dynamic quantization), or an ``ExecutionModel``. Where
             nothing is proved, ``certificate.meta["as_it_runs"]`` has the reason.
 
     Returns:

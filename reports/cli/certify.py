@@ -53,7 +53,7 @@ def certify(
     rate: Annotated[str, typer.Option(help="Rate: best, any or a number.", metavar="RATE")] = "best",
     arithmetic: Annotated[
         str | None,
-        no_default("Bound the error of a run: float32, bfloat16, float16, int8 or int8:BLOCK.", metavar="FORMAT"),
+        no_default("Arithmetic of a run to bound: module, float32, bfloat16, int8, int8:BLOCK.", metavar="FORMAT"),
     ] = None,
     layers: Annotated[str | None, no_default("Numbers of gated linear layers; all by default.", metavar="0,5")] = None,
     input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm, vocabulary.")] = None,

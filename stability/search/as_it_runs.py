@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Certificate
+from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.directed_functions import norm_above
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim, Verdict
@@ -264,12 +265,24 @@ _SEARCHES: Mapping[type, Search] = {DrivenSystem: _driven, PairwiseSystem: _pair
 _PROOFS = ("multiplier_lmi", "pair_norm", "interval_jacobian", "interval_lmi")
 
 
+_IMPLIED: list[Callable[[Any], ExecutionModel | None]] = []
+
+
+def register_execution(function: Callable[[Any], ExecutionModel | None]) -> None:
+    """Register a function that returns the arithmetic in which an object runs, or ``None`` where it knows none."""
+    _IMPLIED.insert(0, function)
+
+
 def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> ExecutionModel:
     """Return the execution model of a format's name, with the error of weights that the network computes.
 
     Args:
-        arithmetic: the name, or a model, which is returned unchanged.
+        arithmetic: the name, ``"module"`` for the arithmetic of the network's own module, or a model, which is
+            returned unchanged.
         network: object with ``weight_error(format)``, or any other.
+
+    Raises:
+        ConfigurationError: an unknown format, or ``"module"`` for an object that is no module.
 
     Example:
         >>> as_model("int8:64").state
@@ -277,6 +290,11 @@ def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> Execution
     """
     if isinstance(arithmetic, ExecutionModel):
         return arithmetic
-    model = ExecutionModel(str(arithmetic))
+    if arithmetic == "module":
+        model = next((found for function in _IMPLIED if (found := function(network)) is not None), None)
+        if model is None:
+            raise ConfigurationError(f"arithmetic 'module' needs a torch module, got {type(network).__name__}")
+    else:
+        model = ExecutionModel(str(arithmetic))
     measure = getattr(network, "weight_error", None)
     return replace(model, weight_error=measure(model.format)) if callable(measure) else model

@@ -54,6 +54,11 @@ ROUNDINGS = ("nearest", "stochastic", "feedback")
 SUMMATIONS = ("products", "any", "pairwise")
 
 
+def _is_whole(factors: str) -> bool:
+    """Return True for factors in integers with one scale."""
+    return re.fullmatch(r"int[4-8]", factors) is not None
+
+
 @dataclass(frozen=True)
 class ExecutionModel:
     r"""Arithmetic of a run: formats, rounding of the stored state, order of summation, errors of functions.
@@ -67,8 +72,9 @@ class ExecutionModel:
             lost is kept in ``format`` and added to the state before the next step.
         accumulation: format of the sums inside matrix products; by default float32 for narrower formats, else
             ``format``.
-        factors: format to which the factors of matrix products are rounded first, such as ``tf32``; by default
-            none.
+        factors: format to which the factors of matrix products are rounded first, such as ``tf32``; ``int7`` and its
+            likes: states and inputs are rounded to that many bits over the range of the vector, as modules with dynamic
+            quantization do. By default none.
         weights: ``stored`` (the certified numbers), or the format to which they are rounded.
         summation: ``products``: the terms of each matrix product in any order, then the products; ``any``: all terms
             of an entry in any order; ``pairwise``: as ``products``, by halves.
@@ -108,7 +114,7 @@ class ExecutionModel:
         accumulation = self.accumulation or ("float32" if name in _NARROW else name)
         for given, known in (
             (accumulation, FORMATS),
-            (self.factors or name, FORMATS),
+            (name if _is_whole(self.factors) else self.factors or name, FORMATS),
             (self.weights, ("stored", *FORMATS)),
             (self.rounding, ROUNDINGS),
             (self.summation, SUMMATIONS),
@@ -167,8 +173,8 @@ class ExecutionModel:
     @property
     def largest(self) -> float:
         """Largest number that no format here turns into infinity."""
-        names = (self.format, self.accumulation, self.factors or self.format)
-        return min(FORMATS[name].largest for name in (*names, *((self.state,) if self.state in FORMATS else ())))
+        names = (self.format, self.accumulation, self.factors, self.state)
+        return min(FORMATS[name].largest for name in names if name in FORMATS)
 
     def relative_error(self, terms: Any, operations: int) -> Array:
         r"""Return :math:`\gamma`: relative error of sums of products, in units of the sums of absolute values.
@@ -183,21 +189,34 @@ class ExecutionModel:
         count = np.asarray(terms, dtype=np.float64)
         depth = count if self.summation != "pairwise" else np.ceil(np.log2(np.maximum(count, 1.0))) + 1.0
         total = depth * FORMATS[self.accumulation].unit + operations * FORMATS[self.format].unit
-        total = total + (2.0 * FORMATS[self.factors].unit if self.factors else 0.0)
+        total = total + (2.0 * FORMATS[self.factors].unit if self.factors in FORMATS else 0.0)
         total = total + (FORMATS[self.weights].unit if self.weights != "stored" else 0.0)
         return np.where(total < 0.5, total / (1.0 - np.minimum(total, 0.5)) * (1.0 + 1e-12), np.inf)
 
     @property
     def lost(self) -> float:
         """Absolute error of one operation among subnormal numbers; twice that of the widest one."""
-        used = {self.format, self.accumulation, self.factors or self.format}
-        used |= {self.weights} & set(FORMATS)
+        used = {self.format, self.accumulation, self.factors, self.weights} & set(FORMATS)
         return 2.0 * max(FORMATS[name].normal if self.flush else FORMATS[name].tiny for name in used)
 
     @property
     def function_error(self) -> float:
         """Relative error of tanh, sigmoid and exp in ``format``."""
         return 2.0 * self.ulps * FORMATS[self.format].unit
+
+    def factor_errors(self, size: Array) -> Array:
+        """Bound the error of a vector that is rounded to integers of one scale before a product.
+
+        Args:
+            size: ``(n,)`` bounds of the absolute values of its entries.
+
+        Returns:
+            ``(n,)``: a whole step of the range from ``-max`` to ``max``, zero for other formats of factors.
+        """
+        if not _is_whole(self.factors):
+            return np.zeros_like(size)
+        steps = 2 ** int(self.factors.removeprefix("int")) - 1
+        return np.full(size.shape, upper(2.0 * size.max(initial=0.0) / steps * (1.0 + 8.0 * FORMATS[self.format].unit)))
 
     def state_errors(self, size: Array) -> tuple[Array, Array]:
         """Bound the error of storing a state.

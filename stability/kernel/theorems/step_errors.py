@@ -112,6 +112,11 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
     changes = upper(states.products(weights["C"]) + upper_product(weights["E"], inputs))
     changes = upper(changes + bias * model.relative_error(counts["C"], count))
     changes = upper(changes + model.weight_error * float(bias.max(initial=0.0)))
+    whole = model.factor_errors(states.entries)
+    require(
+        not whole.any() or _is_plain(subject), "factors in integers are for x+ = phi(C x + E u + b) and gated cells"
+    )
+    changes = upper(changes + upper_product(big.C, whole) + upper_product(matrices["E"], model.factor_errors(inputs)))
     weight_C = lost * (1.0 + big.C.sum(axis=1) + big.D.sum(axis=1))
     for _ in range(stages or 1):
         z_size = upper(fixed + upper_product(big.D, w))
@@ -129,6 +134,12 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
     return StepError(upper(step + acting), stored)
 
 
+def _is_plain(subject: DrivenSystem) -> bool:
+    system = subject.system
+    still = not (system.A.any() or system.D.any() or subject.F.any())
+    return still and np.array_equal(system.B, np.eye(system.states))
+
+
 PAIR_OPERATIONS = 32
 """Roundings of modReLU and of the Householder activation, the functions of its angles included."""
 
@@ -142,6 +153,7 @@ def pair_step_error(subject: PairwiseSystem, model: ExecutionModel, size: float,
     Raises:
         Refused: numbers beyond the range of the formats.
     """
+    require(not model.factor_errors(inputs).any(), "factors in integers are not covered for networks on pairs")
     W, V, b = np.abs(subject.W), np.abs(subject.V), np.abs(subject.b)
     bias = b if len(b) == subject.states else np.concatenate([b, b])  # inside of modReLU
     terms = int((np.count_nonzero(W, axis=1) + np.count_nonzero(V, axis=1)).max())
@@ -185,7 +197,8 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
     z_size = upper(upper_product(W, inputs) + upper_product(R, h_size) + upper(biases))
     changed = max(W.max(initial=0.0), R.max(initial=0.0), biases.max(initial=0.0))
     changed = model.weight_error * float(changed * (inputs.sum() + h_size.sum() + 1.0)) * (1.0 + gamma(m + cell.inputs))
-    z_error = upper(error * z_size + weight + changed)
+    whole = upper(upper_product(W, model.factor_errors(inputs)) + upper_product(R, model.factor_errors(h_size)))
+    z_error = upper(error * z_size + weight + changed + whole)
     require(2.0 * float(z_size.max()) < model.largest, f"numbers may exceed the largest one of {model.format}")
 
     def gate(name: str, z: Array) -> tuple[Array, Array]:
@@ -217,7 +230,7 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
         if cell.reset_after:
             rest = product(r, (gates["v"].magnitude, v_error))[1]
         else:  # the error of the gated state passes through the weights
-            rest = upper_product(R[rows["n"]], product(r, (h_size, np.zeros(m)))[1])
+            rest = upper_product(R[rows["n"]], product(r, (h_size, np.zeros(m)))[1] + model.factor_errors(h_size))
         n = gate("n", upper(v_error + rest + 2.0 * unit * v_size))
         keep = total((np.ones(m), np.zeros(m)), z)
         step = total(product((np.ones(m), keep[1]), n), product(z, (h_size, np.zeros(m))))[1]
