@@ -9,6 +9,7 @@ from .attacks.sweep import SweepResult, attack_sweep
 from .attacks.threat import AttackResult
 from .curvature.density import SpectralDensity, spectral_density
 from .curvature.hessian import HessianSummary, hessian_summary
+from .dynamics.arithmetic import ArithmeticRun, run_in, state_formats
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
 from .dynamics.recovery import MeasuredRecovery, measured_recovery
@@ -27,6 +28,9 @@ from .training.runs import Run, read_run
 from .training.spectra import SpectrumTracker
 
 __all__ = [
+    "ArithmeticRun",
+    "run_in",
+    "state_formats",
     "PRESETS",
     "TASKS",
     "AttackResult",

@@ -124,6 +124,10 @@ class SequenceModel(nn.Module):
         outputs, _ = self.layer(x)
         return self.head(over_time(outputs, self.reduction))
 
+    def weight_error(self, format: str) -> float:
+        """Bound the error of the layer's computed matrices: see ``RecurrentLayer.weight_error``."""
+        return self.layer.weight_error(format)
+
     def driven(self, continuous: bool = False) -> Any:
         """Return the layer's subject of claims; the head is not part of the dynamics."""
         return self.layer.driven(continuous)

@@ -343,6 +343,23 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "", range_words: str 
     return lines
 
 
+def run_claim(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the proved claim about a run in finite precision, or ``None``."""
+    claims = summary.get("claims", ())
+    return next((c for c in claims if c["name"] == "as_it_runs" and c["verdict"] == "certified"), None)
+
+
+def rounding_words(summary: Mapping[str, Any]) -> list[str]:
+    """Say how far a run in finite precision is from exact states at most, or why that is not proved."""
+    claim, why = run_claim(summary), summary.get("meta", {}).get("as_it_runs")
+    if claim is not None:
+        arithmetic = str(claim["statement"]).partition("step-by-step run in ")[2].partition(" arithmetic")[0]
+        return [
+            f"a run in {arithmetic} stays within {at_most(claim['value'])} of the exact states at every step (proved)"
+        ]
+    return [f"no bound for a run: {why}"] if isinstance(why, str) else []
+
+
 def _rounded(rounding: Mapping[str, Any]) -> list[str]:
     """Return the measured distance between the running network and the certified map."""
     if not all(isinstance(rounding.get(key), (int, float)) for key in ("relative", "steps", "sequences")):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stability.feedback_loops import Nyquist, nyquist
     from stability.kernel.format.claims import Claim, Proof, Verdict
     from stability.kernel.systems.driven import DrivenSystem
+    from stability.kernel.systems.execution import ExecutionModel
     from stability.kernel.systems.gated_cell import GatedCell
     from stability.kernel.systems.layer_stack import Cascade, LayerStack
     from stability.kernel.systems.lure import LureSystem
@@ -77,6 +78,7 @@ _NAMES = {
     "stability.search.solvers.hinf": "hinf_norm",
     "stability.kernel.systems.layer_stack": "Cascade LayerStack",
     "stability.kernel.systems.driven": "DrivenSystem",
+    "stability.kernel.systems.execution": "ExecutionModel",
     "stability.kernel.systems.lure": "LureSystem",
     "stability.kernel.systems.pairwise": "PairwiseSystem",
     "stability.conversion.subjects": "register_converter",
@@ -92,7 +94,7 @@ __all__ = [
     "largest_step", "memory_horizon", "multiplier_criterion", "nyquist", "recovery_time", "refute", "regional",
     "smallest_overshoot", "step_margin", "theorem1", "verify",
     "ConfigurationError", "DimensionError", "FileFormatError", "IllPosedError", "NonFiniteError", "RankError",
-    "StabilityError", "UnsupportedError",
+    "StabilityError", "UnsupportedError", "ExecutionModel",
 ]  # fmt: skip
 
 

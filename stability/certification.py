@@ -20,6 +20,7 @@ from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.parts import part_of
+from stability.search.as_it_runs import as_model, certify_run
 from stability.search.certification_stages import (
     Progress,
     add_further_claims,
@@ -63,6 +64,7 @@ def certify(
     input_range: Any = None,
     start: Any = None,
     horizon: int | None = None,
+    arithmetic: Any = None,
 ) -> Any:
     """Certify or refute global exponential incremental stability (contraction).
 
@@ -97,6 +99,11 @@ def certify(
             the witness can happen: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
         start: the initial state in use, zero by default.
         horizon: the number of steps in use.
+        arithmetic: adds the claim ``as_it_runs``: a bound, at all steps, on the distance between a run in this
+            arithmetic and the network in exact arithmetic, for inputs in ``input_box``. A format (``"float32"``,
+            ``"bfloat16"``, ``"float16"``, ``"int8"`` or ``"int8:64"`` for the state), ``"module"`` for that of a torch
+            module (its dtype, or dynamic quantization), or an ``ExecutionModel``. Where
+            nothing is proved, ``certificate.meta["as_it_runs"]`` has the reason.
 
     Returns:
         A ``Certificate``, or a ``CheckpointCertificate`` for the path of a checkpoint with gated linear layers;
@@ -127,6 +134,7 @@ def certify(
     target = restrict_inputs(as_subject(subject), input_box)
     if isinstance(target, GatedLinearLayer):
         return certify_gated_layer(target)
+    model = None if arithmetic is None else as_model(arithmetic, subject)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_box if input_range is None else input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}
@@ -141,6 +149,13 @@ def certify(
         proved_rate = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
         meta["asked_rate"] = rate
         meta["asked_rate_reached"] = proved_rate is not None and reaches_rate(proved_rate, rate, target.is_discrete)
+    if model is not None:
+        box = None if input_box is None else checked_range(input_box, target.inputs, "input_box")
+        found = certify_run(certificate, model, None if box is None else (box.low, box.high))
+        if isinstance(found, str):
+            meta["as_it_runs"] = found
+        else:
+            certificate = replace(certificate, claims=(*certificate.claims, found))
     return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
 
 

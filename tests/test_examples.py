@@ -138,3 +138,11 @@ def test_what_is_robust_by_construction_is_proved_so(tmp_path, monkeypatch, caps
     assert bounded[2] > plain[1]  # proved where attacks succeed on the other
     assert run(["certify", str(tmp_path / "bounded_gain"), "-o", str(tmp_path / "certificate.json"), "--quiet"]) == 0
     assert run(["verify", str(tmp_path / "certificate.json"), "--quiet"]) == 0
+
+
+def test_a_state_in_int8_stays_within_its_proved_bound(tmp_path, monkeypatch, capsys):
+    rows = play("int8_state.py", tmp_path, monkeypatch, capsys).splitlines()[1:]
+    numbers = [[float(cell) for cell in row.split()[-3:]] for row in rows]
+    assert len(numbers) == 4
+    assert all(0.0 < measured <= bound for bound, measured, _ in numbers)
+    assert all(accuracy > 0.6 for *_, accuracy in numbers)

@@ -15,6 +15,7 @@ from stability.certificate import Certificate
 from stability.certification import certify
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
+from stability.search.as_it_runs import as_model, certify_run
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import allows_box_claims
 
@@ -34,8 +35,22 @@ def certificate_step(work: Work) -> None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     certificate = certify(work.subject, seed=work.seed, **use)
     certificate = in_box(certificate, work.input_range, work.settings.input_box)
+    certificate = _with_run(certificate, work)
     work.certificate = replace(certificate, meta={**certificate.meta, **_rounding(work), "model": work.digest})
     work.certificate.save(work.file("certificate.json"))
+
+
+def _with_run(certificate: Certificate, work: Work) -> Certificate:
+    """Return the certificate with a bound on the distance of a run in the model's precision, or the reason for none."""
+    dtype = next((str(p.dtype) for p in work.model.parameters()), "") if work.model is not None else ""
+    like_data = certificate.meta.get("like_data")
+    if certificate.verdict is not Verdict.CERTIFIED or not isinstance(like_data, dict) or not dtype:
+        return certificate
+    model = as_model(dtype.removeprefix("torch."), work.model)
+    found = certify_run(certificate, model, (np.array(like_data["low"]), np.array(like_data["high"])))
+    if isinstance(found, str):
+        return replace(certificate, meta={**certificate.meta, "as_it_runs": found})
+    return replace(certificate, claims=(*certificate.claims, found))
 
 
 def _rounding(work: Work) -> dict[str, Any]:

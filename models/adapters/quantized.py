@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from stability.errors import UnsupportedError
+from stability.kernel.systems.execution import FORMATS, ExecutionModel
+from stability.search.as_it_runs import register_execution
 
 from .weights import KINDS, RecurrentWeights, module_weights
 
@@ -22,6 +25,25 @@ def is_quantized(module: Any) -> bool:
     """Return True for torch's dynamically quantized recurrent modules."""
     cls = type(module)
     return cls.__module__.startswith(_MODULES) and cls.__name__ in KINDS
+
+
+def execution_of(module: Any) -> ExecutionModel | None:
+    """Return the arithmetic in which a module runs: the format of its parameters, or that of dynamic quantization.
+
+    Dynamic quantization to int8 rounds states and inputs to 7 bits over their range before each product
+    (``reduce_range``), multiplies integers exactly and scales in float32.
+    """
+    if not isinstance(module, nn.Module):
+        return None
+    parts = [part for part in module.modules() if is_quantized(part)]
+    if parts:
+        whole = any(weight.is_quantized for part in parts for weight in part.get_weight().values())
+        return ExecutionModel("float32", factors="int7" if whole else "")
+    formats = {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.is_floating_point()} & set(FORMATS)
+    return ExecutionModel(max(formats, key=lambda name: FORMATS[name].unit)) if formats else None
+
+
+register_execution(execution_of)
 
 
 def quantized_weights(module: Any) -> RecurrentWeights:

@@ -51,6 +51,10 @@ def certify(
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
     rate: Annotated[str, typer.Option(help="Rate: best, any, or a number.", metavar="RATE")] = "best",
+    arithmetic: Annotated[
+        str | None,
+        no_default("Arithmetic of a run: module, float32, bfloat16, int8, int8:BLOCK.", metavar="FORMAT"),
+    ] = None,
     layers: Annotated[str | None, no_default("Gated linear layers.  [default: all]", metavar="0,5")] = None,
     input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm or vocabulary.")] = None,
     time_limit: Annotated[
@@ -107,6 +111,7 @@ def certify(
     time_limit = check_seconds(time_limit, least=">=")
     asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
     asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
+    asked |= {} if arithmetic is None else {"arithmetic": arithmetic}
 
     allow = functools.partial(writable, read=reads(models, data, input_box_from), overwrite=overwrite)
 
@@ -152,6 +157,7 @@ def certify(
     options += words_of(box, input_box_from)
     data_option = data_words(shlex.join(console.ASKED), {})
     options += shlex.split(data_option) if input_box_from is not None else []
+    options += [] if arithmetic is None else ["--arithmetic", arithmetic]
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
     known, run = _known(model, subject, data_option)

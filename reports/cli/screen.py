@@ -14,7 +14,7 @@ from stability.kernel.format.sentences import at_most
 from ..formatting import bound, bound_at, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
-from ..vocabulary import CRITERIA, UNSOUND, mark, meaning, notes, reason, sentence, state, weaker
+from ..vocabulary import CRITERIA, UNSOUND, mark, meaning, notes, reason, rounding_words, sentence, state, weaker
 
 SLOW = 1000
 """Steps: a proved half-life above this is called slow if the length of the sequences is unknown."""
@@ -91,6 +91,7 @@ def screen(
         proved = [f"stable with all slopes × {bound(low, 4, up=False)} (proven)"] * (low > 0)
         proved += [f"not stable with all slopes × {bound(high, 4, up=True)} (proven)"] * (high < float("inf"))
         facts.append(("gain margin", ", ".join(proved) or "no factor of the slopes has a proof or a counterexample"))
+    facts += [("rounding", text) for text in rounding_words(summary)]
     facts += [("note", note) for note in notes(summary, range_words=where)]
     room = max(len(label) for label, _ in facts) + 2 if width >= 60 else 2
     hang = room if width >= 60 else 2

@@ -92,15 +92,23 @@ class IntervalJacobian(OverBox):
         return self.contracts(subject, "inf")
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
+        return f"{self.shrinks(subject, self.box(subject))} that every trajectory enters, rounded outwards"
+
+    def shrinks(self, subject: GatedCell, box: Interval) -> str:
+        """Prove ``sup |J| d <= rate d`` over a box.
+
+        Raises:
+            Refused: it is not proved.
+        """
         rate, d = self.rate, self.d
         require(0.0 < rate < 1.0, f"the rate must lie in (0, 1), got {rate}")
         require((d > 1e-100).all(), "d must be positive")
         covered = np.nextafter(self.overshoot, 0.0) >= d.max() / d.min()
         require(covered, f"the overshoot {self.overshoot} is smaller than max d / min d")
-        image = JacobianBound(subject, self.box(subject)).apply(d)
+        image = JacobianBound(subject, box).apply(d)
         shrinks, worst = (image <= np.nextafter(rate * d, 0.0)).all(), int(np.argmax(image / d))
         require(shrinks, f"sup |J| d <= {rate} d is not proved in row {worst}")
-        return f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"
+        return f"|J| d <= {rate:.6g} d over a box"
 
 
 @certifies("interval_lmi", subject=GatedCell, claim="contraction", value="rate")

@@ -109,6 +109,14 @@ class PairNorm(ProofData):
         return contraction(subject, self.rate, self.overshoot)
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        return self.shrinks(subject)
+
+    def shrinks(self, subject: PairwiseSystem) -> str:
+        """Prove contraction at the rate in the norm of the weights.
+
+        Raises:
+            Refused: it is not proved.
+        """
         require(decays(self.rate, discrete=True), no_decay(self.rate))
         require(self.weights.shape == (len(subject.pairs),), "weights must hold one number a pair")
         require((self.weights > 0.0).all(), "a weight is not positive")

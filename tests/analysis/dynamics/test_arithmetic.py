@@ -1,0 +1,67 @@
+"""Runs in a given arithmetic: they stay within the proved bound, and formats are compared by their bounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from stability import ExecutionModel, certify
+from stability.analysis import run_in, state_formats
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.models import LSTM, ContractingRNN, SequenceModel
+
+STATES = ("float64", "float32", "bfloat16", "int8", "int8:4", "int8 stochastic", "int6 feedback")
+
+
+def execution(name: str, weight_error: float) -> ExecutionModel:
+    state, _, rounding = name.partition(" ")
+    base = "float64" if state == "float64" else "float32"
+    return ExecutionModel(base, state, rounding or "nearest", weight_error=weight_error)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return SequenceModel(ContractingRNN(2, 12, rate=0.8), 3)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_run_stays_within_its_proved_bound(name, model):
+    asked = execution(name, model.weight_error("float32"))
+    certificate = certify(model, arithmetic=asked, input_box=(-1.0, 1.0))
+    (claim,) = (claim for claim in certificate.claims if claim.name == "as_it_runs")
+    x = torch.rand(4, 200, 2, generator=torch.Generator().manual_seed(1)) * 2.0 - 1.0
+    x[0] = x[0].sign()
+    run = run_in(model, x, asked, seed=3)
+    assert 0.0 < run.largest <= claim.value or name == "float64"
+    assert torch.equal(run.outputs, run_in(model, x, asked, seed=3).outputs)
+    exact = model.double()(x.double())
+    model.float()
+    assert torch.allclose(run.reference, exact)
+
+
+def test_more_bits_have_smaller_bounds_and_errors(model):
+    x, y = torch.rand(6, 40, 2), torch.zeros(6, dtype=torch.long)
+    table = state_formats(model, x, y, tol=1e-3, formats=["int16", "int12", "int8"])
+    assert table["bits"].is_monotonic_decreasing
+    assert table["bound"].is_monotonic_increasing
+    assert table["measured"].is_monotonic_increasing
+    assert (table["measured"] <= table["bound"]).all()
+    assert (table["enough"] == (table["bound"] <= 1e-3)).all()
+
+
+def test_a_state_of_several_tensors_is_rounded_as_one():
+    torch.manual_seed(0)
+    x = torch.rand(2, 10, 3)
+    coarse, fine = (run_in(LSTM(3, 6), x, f"int{bits}").relative for bits in (4, 8))
+    assert 0.0 < fine < coarse
+
+
+def test_what_cannot_run_or_be_compared_is_refused(model):
+    x, y = torch.rand(2, 5, 2), torch.zeros(2, dtype=torch.long)
+    with pytest.raises(UnsupportedError):
+        run_in(model, x, ExecutionModel(factors="tf32"))
+    with pytest.raises(ConfigurationError):
+        state_formats(SequenceModel(ContractingRNN(2, 4), 3, "all"), x, y, tol=0.1)
+    with pytest.raises(ConfigurationError):
+        state_formats(model, x, y, tol=0.0)
