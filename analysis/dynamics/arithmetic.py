@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from stability import ExecutionModel
+from stability.certificate import Certificate
 from stability.certification import certify
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.execution import FORMATS
@@ -44,6 +45,8 @@ class ArithmeticRun(Record):
         distance: ``(time,)`` largest Euclidean distance of the states over the sequences, after each step.
         largest: maximum over all steps.
         relative: ``largest`` divided by the largest norm of a state in float64.
+        proved: bound of the distance of this run to exact arithmetic: ``largest`` plus the proved error of the run in
+            float64; ``None`` without a certificate that proves one.
         outputs: logits of a ``SequenceModel``, else outputs of the layer, in float64.
         reference: the same of the run in float64.
     """
@@ -53,6 +56,7 @@ class ArithmeticRun(Record):
     distance: np.ndarray = field(repr=False)
     largest: float
     relative: float
+    proved: float | None
     outputs: Tensor = field(repr=False)
     reference: Tensor = field(repr=False)
 
@@ -95,7 +99,14 @@ class StateRounding:
         return stored, stored + (state - stored)
 
 
-def run_in(model: nn.Module, x: Tensor, arithmetic: str | ExecutionModel, *, seed: int = 0) -> ArithmeticRun:
+def run_in(
+    model: nn.Module,
+    x: Tensor,
+    arithmetic: str | ExecutionModel,
+    *,
+    seed: int = 0,
+    certificate: Certificate | None = None,
+) -> ArithmeticRun:
     """Run a network step by step in a given arithmetic, and in float64.
 
     Args:
@@ -103,6 +114,7 @@ def run_in(model: nn.Module, x: Tensor, arithmetic: str | ExecutionModel, *, see
         x: ``(batch, time, features)``, inputs of the layer.
         arithmetic: a format such as ``"float32"`` or ``"int8:64"``, or an ``ExecutionModel``.
         seed: seed of stochastic rounding.
+        certificate: of the network, which contracts; it adds the proved distance to exact arithmetic.
 
     Returns:
         Distances of the states, and the outputs of both runs.
@@ -135,7 +147,16 @@ def run_in(model: nn.Module, x: Tensor, arithmetic: str | ExecutionModel, *, see
     size = float(exact.norm(dim=2).max())
     largest = float(distance.max())
     relative = largest / size if size else 0.0
-    return ArithmeticRun(distance.numpy(), largest, relative, outputs, reference)
+    proved = None if certificate is None else _proved(certificate, model, x, largest)
+    return ArithmeticRun(distance.numpy(), largest, relative, proved, outputs, reference)
+
+
+def _proved(certificate: Certificate, model: nn.Module, x: Tensor, largest: float) -> float | None:
+    """Add the proved error of the run in float64 to a measured distance to it."""
+    execution = as_model("float64", model)
+    ends = (x.double().amin((0, 1)).numpy(), x.double().amax((0, 1)).numpy())
+    claim = certify_run(certificate, execution, ends)
+    return None if isinstance(claim, str) or claim.value is None else largest * (1.0 + 1e-12) + claim.value
 
 
 def _walk(model: nn.Module, x: Tensor, rounding: StateRounding | None) -> tuple[Tensor, Tensor]:
@@ -208,7 +229,7 @@ def state_formats(
     tol: float,
     input_box: tuple[Any, Any] | None = None,
     formats: Sequence[str | ExecutionModel] = STATES,
-    certificate: Any = None,
+    certificate: Certificate | None = None,
 ) -> pd.DataFrame:
     """Compare state formats: proved and measured change of the logits, and the accuracy.
 

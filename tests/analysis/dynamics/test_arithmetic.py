@@ -32,8 +32,9 @@ def test_a_run_stays_within_its_proved_bound(name, model):
     (claim,) = (claim for claim in certificate.claims if claim.name == "as_it_runs")
     x = torch.rand(4, 200, 2, generator=torch.Generator().manual_seed(1)) * 2.0 - 1.0
     x[0] = x[0].sign()
-    run = run_in(model, x, asked, seed=3)
+    run = run_in(model, x, asked, seed=3, certificate=certificate)
     assert 0.0 < run.largest <= claim.value or name == "float64"
+    assert run.largest < run.proved < run.largest + 1e-10
     assert torch.equal(run.outputs, run_in(model, x, asked, seed=3).outputs)
     exact = model.double()(x.double())
     model.float()
