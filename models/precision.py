@@ -1,13 +1,16 @@
-"""Full precision of factorizations and parametrizations under autocast."""
+"""Precision of factorizations and parametrizations: full under autocast, and the error of computed weights."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+
+from stability.kernel.systems.execution import FORMATS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,3 +39,29 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return run
+
+
+def computed_error(layer: Any, format: str) -> float:
+    """Bound the error of the matrices that a layer computes from its parameters in a format.
+
+    Args:
+        layer: a ``RecurrentLayer``.
+        format: name of a floating-point format, such as ``float32``; narrower ones round what float32 computes.
+
+    Returns:
+        Largest difference from the matrices in float64, relative to the largest entry of each, with a factor of two for
+        other libraries; zero for stored matrices.
+    """
+    stored = {t.untyped_storage().data_ptr() for t in (*layer.parameters(), *layer.buffers())}
+    if all(m.untyped_storage().data_ptr() in stored for m in layer.matrices().values()):
+        return 0.0
+    wide = format == "float64"
+    unit = FORMATS["float64" if wide else "float32"].unit
+    with torch.no_grad():
+        exact = copy.deepcopy(layer).double().matrices()
+        found = copy.deepcopy(layer).to(torch.float64 if wide else torch.float32).matrices()
+    errors = [
+        float((found[name].to(matrix.dtype) - matrix).abs().max() / matrix.abs().max().clamp(min=1e-300))
+        for name, matrix in exact.items()
+    ]
+    return 2.0 * max(*errors, 2.0 * unit) + (FORMATS[format].unit if FORMATS[format].unit > unit else 0.0)

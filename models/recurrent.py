@@ -7,7 +7,6 @@ return what is known of a layer, by default nothing: time base, contraction gap,
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
-from stability.kernel.systems.execution import FORMATS
 from stability.systems import DrivenSystem, LureSystem
 
 from .opaque import opaque_map
 from .options import constructor_arguments, positive_int
+from .precision import computed_error
 from .tensors import check_sequence, state_leaves
 
 Layer = TypeVar("Layer", bound="RecurrentLayer")
@@ -369,26 +368,8 @@ class RecurrentLayer(nn.Module, ABC):
         return opaque_map(self, self.hidden_size, self.input_size, "no theorem covers it", type(self).__name__)
 
     def weight_error(self, format: str) -> float:
-        """Bound the error of the matrices that the layer computes from its parameters in a format.
-
-        Args:
-            format: name of a floating-point format, such as ``float32``; narrower ones round what float32 computes.
-
-        Returns:
-            Largest difference from the matrices in float64, relative to the largest entry of each, with a factor of
-            two for other libraries; zero for stored matrices.
-        """
-        stored = {t.untyped_storage().data_ptr() for t in (*self.parameters(), *self.buffers())}
-        if all(m.untyped_storage().data_ptr() in stored for m in self.matrices().values()):
-            return 0.0
-        unit = FORMATS["float64" if format == "float64" else "float32"].unit
-        with torch.no_grad():
-            exact = copy.deepcopy(self).double().matrices()
-            found = copy.deepcopy(self).to(torch.float64 if format == "float64" else torch.float32).matrices()
-        errors = [
-            float((found[k].to(m.dtype) - m).abs().max() / m.abs().max().clamp(min=1e-300)) for k, m in exact.items()
-        ]
-        return 2.0 * max(*errors, 2.0 * unit) + (FORMATS[format].unit if FORMATS[format].unit > unit else 0.0)
+        """Bound the relative error of the matrices that the layer computes in a format: see ``computed_error``."""
+        return computed_error(self, format)
 
     def lure(self, continuous: bool = False) -> LureSystem:
         """Return the Lur'e system of the map that runs (or of the differential equation behind it).

@@ -11,6 +11,7 @@ from stability.kernel.format.sentences import at_most
 from .boxes import in_box, interval
 from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
 from .names import claim_name, single_value
+from .rounding import measured_words
 
 CRITERIA = {
     "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",
@@ -339,40 +340,8 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "", range_words: str 
         lines.append(f"No range that contains the counterexample's input (entries {between}) can be certified.")
     rounding = meta.get("rounding")
     if isinstance(rounding, Mapping) and state(summary) == "certified":
-        lines += _rounded(rounding)
+        lines += measured_words(rounding)
     return lines
-
-
-def run_claim(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the proved claim about a run in finite precision, or ``None``."""
-    claims = summary.get("claims", ())
-    return next((c for c in claims if c["name"] == "as_it_runs" and c["verdict"] == "certified"), None)
-
-
-def rounding_words(summary: Mapping[str, Any]) -> list[str]:
-    """Say how far a run in finite precision is from exact states at most, or why that is not proved."""
-    claim, why = run_claim(summary), summary.get("meta", {}).get("as_it_runs")
-    if claim is not None:
-        arithmetic = str(claim["statement"]).partition("step-by-step run in ")[2].partition(" arithmetic")[0]
-        return [
-            f"a run in {arithmetic} stays within {at_most(claim['value'])} of the exact states at every step (proved)"
-        ]
-    return [f"no bound for a run: {why}"] if isinstance(why, str) else []
-
-
-def _rounded(rounding: Mapping[str, Any]) -> list[str]:
-    """Return the measured distance between the running network and the certified map."""
-    if not all(isinstance(rounding.get(key), (int, float)) for key in ("relative", "steps", "sequences")):
-        return []
-    kind = rounding["dtype"] if rounding.get("dtype") in _PRECISIONS else "its precision"
-    return [
-        f"The claim is about exact arithmetic. Measured: a run in {kind} differs from one in float64 by at most "
-        f"{number(rounding['relative'])} of the state's size ({rounding['sequences']} sequences of {rounding['steps']} "
-        "steps)."
-    ]
-
-
-_PRECISIONS = ("float32", "float16", "bfloat16")
 
 
 def _witness(witness: Mapping[str, Any], range_words: str) -> list[str]:

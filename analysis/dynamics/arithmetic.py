@@ -114,7 +114,7 @@ def run_in(
         x: ``(batch, time, features)``, inputs of the layer.
         arithmetic: a format such as ``"float32"`` or ``"int8:64"``, or an ``ExecutionModel``.
         seed: seed of stochastic rounding.
-        certificate: of the network, which contracts; it adds the proved distance to exact arithmetic.
+        certificate: certificate of the network, which contracts; it adds the proved distance to exact arithmetic.
 
     Returns:
         Distances of the states, and the outputs of both runs.
@@ -240,7 +240,7 @@ def state_formats(
         tol: largest change of a logit that is allowed.
         input_box: ends of the box of the inputs; by default the range of ``x``.
         formats: formats of the state, or execution models.
-        certificate: of the network; by default it is certified here.
+        certificate: certificate of the network; by default it is certified here.
 
     Returns:
         One row a format: ``state``, ``bits`` an entry (scales of blocks included), ``bound`` of a logit's change
@@ -248,6 +248,15 @@ def state_formats(
 
     Raises:
         ConfigurationError: outputs that are no logits at the last step, or a tolerance that is not positive.
+
+    Example:
+        >>> from stability.models import ContractingRNN
+        >>> _ = torch.manual_seed(0)
+        >>> model = SequenceModel(ContractingRNN(2, 4, rate=0.8), 3)
+        >>> x, y = torch.rand(5, 10, 2), torch.zeros(5, dtype=torch.long)
+        >>> table = state_formats(model, x, y, tol=0.1, formats=["int16", "int8"])
+        >>> bool(table["bound"][0] < table["bound"][1])
+        True
     """
     if not isinstance(model, SequenceModel) or model.reduction != "last":
         raise ConfigurationError("state_formats needs a SequenceModel with logits at the last step")

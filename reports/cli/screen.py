@@ -14,7 +14,8 @@ from stability.kernel.format.sentences import at_most
 from ..formatting import bound, bound_at, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
-from ..vocabulary import CRITERIA, UNSOUND, mark, meaning, notes, reason, rounding_words, sentence, state, weaker
+from ..rounding import rounding_words
+from ..vocabulary import CRITERIA, UNSOUND, mark, meaning, notes, reason, sentence, state, weaker
 
 SLOW = 1000
 """Steps: a proved half-life above this is called slow if the length of the sequences is unknown."""

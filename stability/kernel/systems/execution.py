@@ -68,8 +68,8 @@ class ExecutionModel:
             with 2 to 16 bits: float32 with that format of the state.
         state: format of the state between two steps. ``int8`` rounds to multiples of the largest absolute value of the
             state over 127, ``int8:64`` does so in blocks of 64 entries. Default: ``format``.
-        rounding: of an integer state: ``nearest``; ``stochastic`` (up or down); ``feedback``: to nearest, and what was
-            lost is kept in ``format`` and added to the state before the next step.
+        rounding: rounding of an integer state: ``nearest``; ``stochastic`` (up or down); ``feedback``: to nearest, and
+            what was lost is kept in ``format`` and added to the state before the next step.
         accumulation: format of the sums inside matrix products; by default float32 for narrower formats, else
             ``format``.
         factors: format to which the factors of matrix products are rounded first, such as ``tf32``; ``int7`` and its
