@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.arithmetic.activations import ACTIVATIONS
 
 Made = TypeVar("Made")
@@ -102,3 +102,11 @@ def made_with(cls: Callable[..., Made], what: str, options: Mapping[str, Any], *
     except TypeError as error:
         raise ConfigurationError(f"{what}: {error}") from error
     return cls(*arguments.args, **arguments.kwargs)
+
+
+def no_contraction_gap(module: Any) -> UnsupportedError:
+    """Return the error for a module without a known contraction gap."""
+    return UnsupportedError(
+        f"--margin-penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN, not for {type(module).__name__}: train "
+        "--model contracting or bounded_gain on the same data; both are proven stable for all weights"
+    )

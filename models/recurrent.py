@@ -19,7 +19,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 from stability.systems import DrivenSystem, LureSystem
 
 from .opaque import opaque_map
-from .options import constructor_arguments, positive_int
+from .options import constructor_arguments, no_contraction_gap, positive_int
 from .precision import computed_error
 from .tensors import check_sequence, state_leaves
 
@@ -60,14 +60,6 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
         return cls
 
     return register
-
-
-def no_contraction_gap(module: nn.Module) -> UnsupportedError:
-    """Return the error for a module without a known contraction gap."""
-    return UnsupportedError(
-        f"--margin-penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN, not for {type(module).__name__}: train "
-        "--model contracting or bounded_gain on the same data; both are proven stable for all weights"
-    )
 
 
 class Step(NamedTuple):

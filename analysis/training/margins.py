@@ -31,7 +31,8 @@ from stability.search.criteria.theorem1 import theorem1
 from stability.systems import LureSystem
 
 from ...models.continuous import ContinuousRNN
-from ...models.recurrent import RecurrentLayer, no_contraction_gap
+from ...models.options import no_contraction_gap
+from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices
 
