@@ -43,7 +43,7 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
     if not isinstance(model, (str, PathLike)) or not Path(model).exists():
         return None
     path = Path(model)
-    if _is_own(path):
+    if is_own_model(path):
         from .sources import load_module
 
         return gated_layers(load_module(path))
@@ -59,7 +59,7 @@ def _layer_of(index: int, block: GatedLinearBlock) -> CheckpointLayer:
     return CheckpointLayer(index, block.type_name, build)
 
 
-def _is_own(path: Path) -> bool:
+def is_own_model(path: Path) -> bool:
     """Return True for a run directory or a file of weights that this toolkit wrote."""
     file = path / MODEL_FILE if path.is_dir() else path
     if path.is_dir() and (path / "run.json").is_file() and file.is_file():

@@ -44,6 +44,11 @@ class CheckpointNetwork(nn.Module):
         """Number of tokens in the vocabulary."""
         return self.embedding.num_embeddings
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self.embedding.weight.device
+
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits ``(batch, time, vocabulary)`` of the token after each of ``tokens (batch, time)``."""
         x = self.embedding(tokens)
