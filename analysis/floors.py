@@ -119,7 +119,9 @@ def next_token_loss(network: nn.Module, batches: Sequence[Tensor]) -> float:
         batches: batches of tokens ``(batch, time)``.
     """
     total = sum(
-        float(cross_entropy(network(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="sum"))
+        float(
+            cross_entropy(network(tokens[:, :-1]).flatten(0, 1).float().cpu(), tokens[:, 1:].flatten(), reduction="sum")
+        )
         for tokens in batches
     )
     return total / sum(tokens[:, 1:].numel() for tokens in batches)

@@ -85,7 +85,7 @@ def measure_layers(
         raise ConfigurationError("measurements need at least one batch")
     steps = sum(batch.shape[0] * batch.shape[1] for batch in batches)
     meters = [_Meter(math.log(tol), math.ceil(steps / MOST_STEPS)) for _ in blocks]
-    hooks = [block.register_forward_pre_hook(meter) for block, meter in zip(blocks, meters)]
+    hooks = [block.mixer.register_forward_pre_hook(meter) for block, meter in zip(blocks, meters)]
     try:
         with in_evaluation(network), torch.no_grad():
             for batch in batches:
@@ -97,7 +97,7 @@ def measure_layers(
 
 
 class _Meter:
-    """Pre-forward hook that keeps the extremes of a block.
+    """Pre-forward hook that keeps the extremes of a mixer.
 
     Args:
         log_tol: logarithm of the weight below which an input is forgotten.
@@ -109,10 +109,9 @@ class _Meter:
         self.most: dict[str, Tensor] = {}
         self.steps: list[Tensor] = []
 
-    def __call__(self, block: GatedLinearBlock, args: tuple[Any, ...]) -> None:
-        u = block.mixer_input(args[0])
-        mixer = block.mixer
-        state = mixer.initial_state(u) if len(args) < 2 or args[1] is None else args[1]
+    def __call__(self, mixer: Mixer, args: tuple[Any, ...]) -> None:
+        u, state = (*args, None)[:2]
+        state = mixer.initial_state(u) if state is None else state
         projected = mixer.project(u)
         log_decay, dt = mixer.decays(projected, state)
         taps = getattr(getattr(mixer, "convolution", None) or getattr(mixer, "conv1d", None), "taps", 1)

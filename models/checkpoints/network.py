@@ -1,9 +1,10 @@
-"""Language models of checkpoints that consist of Mamba, FalconMamba or Mamba-2 layers alone, as torch modules."""
+"""Language models of checkpoints as torch modules whose gated linear layers are blocks of this toolkit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +12,16 @@ from torch import Tensor, nn
 from stability.errors import FileFormatError, UnsupportedError
 
 from ..gated_linear.block import GatedLinearBlock, RMSNorm
-from ..gated_linear.mamba import Mamba
-from ..gated_linear.matrix_state import Mamba2
-from .folder import Checkpoint, StoredLayer, open_checkpoint
-from .layer_weights import EMBEDDINGS, EPSILONS, FLOOR, LayerWeights, as_number
+from .blocks import PURE, build_block, epsilon
+from .folder import Checkpoint, open_checkpoint
+from .layer_weights import EMBEDDINGS, LayerWeights
+from .stored_tensors import Read
 
-EPSILON = 1e-5
-"""Epsilon of the norms where ``config.json`` has none, as in mamba_ssm and mamba.py."""
 HEAD, FINAL_NORM = "lm_head.weight", "norm_f.weight"
+PROBE_STEPS = 24
+"""Tokens on which the mixers of a hybrid are compared with those of transformers."""
+AGREEMENT = 1e-3
+"""Largest relative difference of two float32 implementations of a mixer; another function differs by far more."""
 
 
 class CheckpointNetwork(nn.Module):
@@ -27,9 +30,9 @@ class CheckpointNetwork(nn.Module):
     Attributes:
         embedding: vectors of the tokens.
         layers: residual blocks, each a ``GatedLinearBlock``.
-        paths: path of every mixer in the checkpoint.
+        paths: path of every mixer in the checkpoint, in the order of the blocks.
         norm: norm behind the last block.
-        head: linear map to the logits, ``(tokens, width)``; may be the embedding itself.
+        head: linear map to the logits; its weight may be that of the embedding.
     """
 
     def __init__(self, embedding: Tensor, layers: Iterable[GatedLinearBlock], paths: list[str], norm: RMSNorm) -> None:
@@ -44,166 +47,151 @@ class CheckpointNetwork(nn.Module):
         """Number of tokens in the vocabulary."""
         return self.embedding.num_embeddings
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.embedding.weight.device
-
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits ``(batch, time, vocabulary)`` of the token after each of ``tokens (batch, time)``."""
-        x = self.embedding(tokens)
+        x = self.embedding(tokens.to(self.embedding.weight.device))
         for layer in self.layers:
             x, _ = layer(x)
         return self.head(self.norm(x))
 
 
-def load_network(path: str | Path, dtype: torch.dtype = torch.float32) -> CheckpointNetwork:
-    """Read a whole network of Mamba, FalconMamba or Mamba-2 layers, with the floors of its steps.
+def load_network(path: str | Path, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """Read a whole language model, with the floors of its steps.
+
+    Networks of Mamba, FalconMamba or Mamba-2 layers alone need no further package. Those with other layers beside
+    (attention, experts) are run by ``transformers``, with its mixers replaced by the blocks of this toolkit.
 
     Args:
         path: folder or file, as for ``open_checkpoint``.
         dtype: precision of the weights and of the computation.
 
     Returns:
-        The network on the CPU, in evaluation mode.
+        A ``CheckpointNetwork`` or a ``HybridNetwork`` on the CPU, in evaluation mode.
 
     Raises:
-        UnsupportedError: other layers (attention, experts, other recurrences) or variants.
+        UnsupportedError: layers or variants that are not run, or no ``transformers`` for a hybrid.
         FileFormatError: missing tensors, or shapes that do not fit together.
     """
     checkpoint = open_checkpoint(path)
-    types = sorted({layer.type for layer in checkpoint.layers} | set(checkpoint.skipped.values()))
-    if checkpoint.skipped or not set(types) <= {"Mamba", "FalconMamba", "Mamba-2"}:
-        raise UnsupportedError(
-            f"{path} cannot be run: whole networks of Mamba, FalconMamba or Mamba-2 are, and it has {', '.join(types)}"
-        )
+    paths = [layer.path for layer in checkpoint.layers]
+    if checkpoint.config.get("model_type") not in PURE:
+        return HybridNetwork(_by_transformers(path, checkpoint, dtype), checkpoint, paths, dtype).eval()
     tensors = checkpoint.layers[0].weights.tensors
-    used: set[str] = set()
-
-    def read(name: str) -> Tensor:
-        used.add(name)
-        return torch.from_numpy(tensors[name]()).to(dtype)
-
-    def find(*ends: str) -> str | None:
-        return next((name for end in ends for name in tensors if name == end or name.endswith(f".{end}")), None)
-
-    embedding, norm, head = find(*EMBEDDINGS), find(FINAL_NORM), find(HEAD)
+    embedding, norm, head = (_find(tensors, *names) for names in (EMBEDDINGS, (FINAL_NORM,), (HEAD,)))
     if embedding is None or norm is None:
         raise FileFormatError(f"{path} holds no embedding of tokens or no norm {FINAL_NORM} behind the last layer")
-    eps = LayerWeights(tensors, checkpoint.config).number(*EPSILONS, default=EPSILON)
-    blocks = [_block(layer, checkpoint, eps, dtype, used) for layer in checkpoint.layers]
-    network = CheckpointNetwork(
-        read(embedding), blocks, [layer.path for layer in checkpoint.layers], _norm(read(norm), eps)
-    )
-    if head is not None:
-        weight = read(head)
-        if weight.shape != network.embedding.weight.shape:
-            raise FileFormatError(f"{path}: {head} and {embedding} differ in shape")
-        network.head.weight = nn.Parameter(weight)
-    if left := sorted(set(tensors) - used):
+    read = {name: torch.from_numpy(tensors[name]()).to(dtype) for name in (embedding, norm, head) if name}
+    last = RMSNorm(len(read[norm]), epsilon(LayerWeights(tensors, checkpoint.config)))
+    last.weight = nn.Parameter(read[norm])
+    pairs = [build_block(layer, dtype) for layer in checkpoint.layers]
+    if left := sorted(set(tensors) - set(read) - {name for _, names in pairs for name in names}):
         raise UnsupportedError(f"{path} cannot be run: the tensor {left[0][:100]} has no place in such a network")
+    network = CheckpointNetwork(read[embedding], (block for block, _ in pairs), paths, last)
+    if head is not None:
+        if read[head].shape != read[embedding].shape:
+            raise FileFormatError(f"{path}: {head} and {embedding} differ in shape")
+        network.head.weight = nn.Parameter(read[head])
     return network.eval()
 
 
-def _norm(weight: Tensor, eps: float) -> RMSNorm:
-    norm = RMSNorm(len(weight), eps)
-    norm.weight = nn.Parameter(weight)
-    return norm
+def _find(tensors: Mapping[str, Read], *ends: str) -> str | None:
+    return next((name for end in ends for name in tensors if name == end or name.endswith(f".{end}")), None)
 
 
-def _block(
-    stored: StoredLayer, checkpoint: Checkpoint, eps: float, dtype: torch.dtype, used: set[str]
-) -> GatedLinearBlock:
-    """Return the residual block of a layer.
+class HybridNetwork(nn.Module):
+    """Language model of ``transformers`` whose recurrent mixers are those of this toolkit.
+
+    Args:
+        model: the model.
+        checkpoint: its checkpoint.
+        paths: path of every mixer in the checkpoint.
+        dtype: precision.
+
+    Attributes:
+        layers: residual blocks, whose mixers run in the model; their norms only serve claims.
 
     Raises:
-        UnsupportedError: a variant that is not run.
-        FileFormatError: shapes that do not fit together.
+        UnsupportedError: a mixer that computes another function than its block.
     """
-    weights = stored.weights
-    _refuse_variants(weights)
-    names = [name for name in weights.tensors if name.startswith(weights.prefix)]
-    parent = weights.prefix[:-1].rpartition(".")[0]
-    state = {f"mixer.{name.removeprefix(weights.prefix)}": name for name in names}
-    state["norm.weight"] = f"{parent}.norm.weight"
-    tensors = {key: torch.from_numpy(weights.tensors[name]()) for key, name in state.items() if name in weights.tensors}
-    used.update(state.values())
-    with torch.device("meta"):
-        block = _empty_block(stored, {key: value.shape for key, value in tensors.items()})
-        block.norm.eps = eps
-        _set_biases(block.mixer, tensors)
-    block.type_name = stored.type
-    if stored.type == "FalconMamba":
-        assert isinstance(block, Mamba)
-        _add_inner_norms(block, weights.number("mixer_rms_eps", default=1e-6), tensors)
-    elif stored.type == "Mamba-2":
-        assert isinstance(block, Mamba2)
-        block.mixer.norm.eps = eps
+
+    def __init__(self, model: Any, checkpoint: Checkpoint, paths: list[str], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.paths, self.tokens = model, paths, int(model.get_input_embeddings().num_embeddings)
+        modules = dict(model.named_modules())
+        names = {layer.index: _module_name(layer.path, modules) for layer in checkpoint.layers}
+        calls: dict[str, tuple[Tensor, Any]] = {}
+
+        def keep(name: str) -> Any:
+            return lambda module, args, kwargs, output: calls.update(
+                {name: (args[0] if args else kwargs["hidden_states"], output)}
+            )
+
+        hooks = [modules[n].register_forward_hook(keep(n), with_kwargs=True) for n in names.values()]
+        with torch.no_grad():
+            self(torch.arange(PROBE_STEPS)[None] % self.tokens)
+        for hook in hooks:
+            hook.remove()
+        blocks = []
+        for stored in checkpoint.layers:
+            name = names[stored.index]
+            block, _ = build_block(stored, dtype)
+            u, expected = calls[name]
+            floors, block.mixer.dt_floor = block.mixer.dt_floor, None
+            with torch.no_grad():
+                y, _ = block.mixer(u)
+            block.mixer.dt_floor = floors
+            first, *rest = expected if isinstance(expected, tuple) else (expected,)
+            if float((y - first).abs().max()) > AGREEMENT * first.abs().max():
+                raise UnsupportedError(f"{stored.path}: a variant of {stored.type} that is not run")
+            model.set_submodule(name, _MixerOf(block, isinstance(expected, tuple), len(rest)))
+            blocks.append(block)
+        self.layers = nn.ModuleList(blocks)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return logits ``(batch, time, vocabulary)`` of the token after each of ``tokens (batch, time)``."""
+        return self.model(tokens.to(self.model.device), use_cache=False).logits
+
+
+class _MixerOf(nn.Module):
+    """Mixer of a block in the place of one of ``transformers``, which may return a tuple."""
+
+    def __init__(self, block: GatedLinearBlock, as_tuple: bool, more: int) -> None:
+        super().__init__()
+        self.mixer, self.as_tuple, self.more = block.mixer, as_tuple, more
+
+    def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Return the mixer's output, with ``None`` for all that the other one returns beside it."""
+        y, _ = self.mixer(hidden_states)
+        return (y, *[None] * self.more) if self.as_tuple else y
+
+
+def _module_name(path: str, modules: Mapping[str, Any]) -> str:
+    """Return the name of a checkpoint's module in the model: the first part of the names may differ.
+
+    Raises:
+        UnsupportedError: none.
+    """
+    end = path[path.index("layers.") :] if "layers." in path else path
+    name = next((name for name in modules if name == path or name.endswith(f".{end}")), None)
+    if name is None:
+        raise UnsupportedError(f"transformers builds a model without the module {path}")
+    return name
+
+
+def _by_transformers(path: str | Path, checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
+    """Return the model that ``transformers`` builds; no code of the folder is run.
+
+    Raises:
+        UnsupportedError: the package is not installed, or it does not know the model.
+    """
+    types = ", ".join(sorted({layer.type for layer in checkpoint.layers} | set(checkpoint.skipped.values())))
     try:
-        block.load_state_dict({key: value.to(dtype) for key, value in tensors.items()}, strict=True, assign=True)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise FileFormatError(
-            f"{checkpoint.name}: the tensors of {stored.path} do not fit together: {reason}"
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{path} has layers of the types {types}: to run it, install the package transformers"
         ) from error
-    return block
-
-
-def _refuse_variants(layer: LayerWeights) -> None:
-    """Raise an error for settings under which the mixers compute another function.
-
-    Raises:
-        UnsupportedError: such a setting.
-    """
-    limits = layer.setting("time_step_limit", "dt_limit", default=[0.0, float("inf")])
-    usual = {
-        "hidden_act": ("silu", "swish"),
-        "norm_before_gate": (False,),
-        "rms_norm": (True,),
-        "d_intermediate": (0,),
-    }
-    wrong = [name for name, values in usual.items() if layer.setting(name, default=values[0]) not in values]
-    if not isinstance(limits, list) or [as_number(limit, "time_step_limit") for limit in limits] != [0.0, float("inf")]:
-        wrong.append("time_step_limit")
-    if wrong:
-        raise UnsupportedError(f"{layer.prefix}: the setting {wrong[0]} has a value with which the network is not run")
-
-
-def _empty_block(stored: StoredLayer, shapes: dict[str, torch.Size]) -> GatedLinearBlock:
-    """Return a block of the sizes of a layer's tensors.
-
-    Raises:
-        UnsupportedError: channels that are no multiple of the width.
-    """
-    inner, _, taps = shapes["mixer.conv1d.weight"]
-    width, floor = shapes["mixer.in_proj.weight"][1], 0.0 if f"mixer.{FLOOR}" in shapes else None
-    if stored.type == "Mamba-2":
-        inner = shapes["mixer.norm.weight"][0] if "mixer.norm.weight" in shapes else 0
-    if not inner or inner % width:
-        raise UnsupportedError(f"{stored.path}: {inner} channels are no multiple of the width {width}")
-    common = {"expand": inner // width, "taps": taps, "floor": floor}
-    if stored.type != "Mamba-2":
-        rank, states = shapes["mixer.dt_proj.weight"][1], shapes["mixer.A_log"][1]
-        return Mamba(width, width, state_size=states, rank=rank, **common)
-    groups = stored.weights.count("n_groups", "ngroups", default=1)
-    states = (shapes["mixer.conv1d.weight"][0] - inner) // (2 * groups)
-    return Mamba2(width, width, heads=shapes["mixer.A_log"][0], groups=groups, state_size=states, **common)
-
-
-def _set_biases(mixer: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give the linear maps of a mixer the biases that a checkpoint has."""
-    for name in ("in_proj", "out_proj"):
-        if f"mixer.{name}.bias" in tensors:
-            size = getattr(mixer, name).out_features
-            getattr(mixer, name).bias = nn.Parameter(torch.empty(size))
-    if "mixer.conv1d.bias" not in tensors:
-        mixer.conv1d.bias = None  # type: ignore[union-attr, assignment]
-
-
-def _add_inner_norms(block: Mamba, eps: float, tensors: dict[str, Tensor]) -> None:
-    """Norm step, B and C, as FalconMamba does, with weights of one."""
-    mixer = block.mixer
-    sizes = {"dt_layernorm": mixer.rank, "b_layernorm": mixer.state_shape[1], "c_layernorm": mixer.state_shape[1]}
-    for name, size in sizes.items():
-        setattr(mixer, name, RMSNorm(size, eps))
-        tensors[f"mixer.{name}.weight"] = torch.ones(size)
+    try:
+        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, trust_remote_code=False)
+    except (ValueError, OSError, KeyError, RuntimeError, ImportError) as error:
+        raise UnsupportedError(f"transformers cannot run {path}: {str(error)[:200]}") from error

@@ -89,7 +89,7 @@ def _checkpoint(
     network = load_network(model).to(check_device(compute.device))
     if tokenizer is None and file.suffix != ".npz" and (beside := Path(model) / "tokenizer.json").is_file():
         tokenizer = beside
-    tokens = read_tokens(file, network.tokens, tokenizer=tokenizer)[:samples].to(network.device)
+    tokens = read_tokens(file, network.tokens, tokenizer=tokenizer)[:samples]
     used, held_out = (tokens, tokens) if len(tokens) < 5 else tokens.split([len(tokens) * 4 // 5, -(-len(tokens) // 5)])
     repaired = set_floors(
         network,
