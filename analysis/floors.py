@@ -49,13 +49,11 @@ class FloorRepair:
     """Result of setting floors.
 
     Attributes:
-        quantile: quantile of the steps that the floors are.
         loss_before: loss on data without the floors.
         loss_after: loss with them.
         layers: layers that got floors.
     """
 
-    quantile: float
     loss_before: float
     loss_after: float
     layers: tuple[LayerFloors, ...]
@@ -98,10 +96,9 @@ def set_floors(
                 continue
             before = _horizons(block)
             block.set_floors(torch.from_numpy(record.step))
-            assert block.mixer.dt_floor is not None
-            floors = block.mixer.dt_floor.double().cpu().numpy()
+            floors = block.mixer.get_buffer("dt_floor").double().cpu().numpy()
             layers.append(LayerFloors(record.layer, record.type, floors, before, _horizons(block)))
-        return FloorRepair(quantile, loss_before, loss(network), tuple(layers))
+        return FloorRepair(loss_before, loss(network), tuple(layers))
 
 
 def _horizons(block: GatedLinearBlock) -> np.ndarray:

@@ -76,13 +76,11 @@ def measure_layers(
         >>> layer.type, layer.decay.shape, layer.low.shape
         ('Mamba-2', (4,), (8,))
     """
-    if not 0.0 < check_number("tol", tol) < 1.0 or not 0.0 <= check_number("quantile", quantile) <= 1.0:
-        raise ConfigurationError(f"tol must be in (0, 1) and quantile in [0, 1], got {tol} and {quantile}")
+    if not (0.0 < check_number("tol", tol) < 1.0 and check_number("quantile", quantile) <= 1.0 and len(batches)):
+        raise ConfigurationError(f"a batch, tol in (0, 1) and quantile in [0, 1] are needed, got {tol} and {quantile}")
     blocks = [part for part in network.modules() if isinstance(part, GatedLinearBlock)]
     if not blocks:
         raise UnsupportedError(f"{type(network).__name__} has no gated linear layer, such as Mamba2")
-    if not len(batches):
-        raise ConfigurationError("measurements need at least one batch")
     steps = sum(batch.shape[0] * batch.shape[1] for batch in batches)
     meters = [_Meter(math.log(tol), math.ceil(steps / MOST_STEPS)) for _ in blocks]
     hooks = [block.mixer.register_forward_pre_hook(meter) for block, meter in zip(blocks, meters)]
@@ -133,9 +131,8 @@ class _Meter:
             raise UnsupportedError(f"layer {index} is not called when the network runs, so nothing can be measured")
         found = {name: values.numpy() for name, values in self.most.items()}
         found["low"] = -found["low"]
-        step = None
-        if self.steps:
-            step = np.quantile(torch.cat(self.steps).numpy(), quantile, axis=0, method="lower").astype(np.float64)
+        steps = torch.cat(self.steps).numpy() if self.steps else None
+        step = None if steps is None else np.quantile(steps, quantile, axis=0, method="lower").astype(np.float64)
         return GatedLayerMeasurement(index, block.type_name, step=step, **found)
 
 

@@ -66,7 +66,7 @@ def repair(
             raise ConfigurationError("--text and --tokenizer are for checkpoints of language models: use --data")
         repaired = _network(model, floor, samples, data, compute, out)
     output.status()
-    output.show({"model": model, **_document(repaired), "out": out}, _text(model, repaired, out))
+    output.show({"model": model, "floor": floor, **_document(repaired), "out": out}, _text(model, floor, repaired, out))
 
 
 def _checkpoint(
@@ -81,8 +81,8 @@ def _checkpoint(
     """Set floors in a language model, and write the checkpoint with them."""
     from ...analysis.floors import next_token_loss, set_floors
     from ...analysis.tasks.tokens import read_tokens
+    from ...models.checkpoint_network import load_network
     from ...models.checkpoints.floors import write_floored
-    from ...models.checkpoints.network import load_network
 
     if file is None:
         raise ConfigurationError("name a text with --text FILE, or tokens (n, time) with --data FILE.npz")
@@ -149,10 +149,10 @@ def _document(repaired: Any) -> dict[str, Any]:
         for layer in repaired.layers
     ]
     loss = {"before": repaired.loss_before, "after": repaired.loss_after}
-    return {"floor": repaired.quantile, "loss": loss, "layers": layers}
+    return {"loss": loss, "layers": layers}
 
 
-def _text(model: str, repaired: Any, out: Path | None) -> str:
+def _text(model: str, floor: float, repaired: Any, out: Path | None) -> str:
     document = _document(repaired)
     before, after = document["loss"].values()
 
@@ -169,7 +169,7 @@ def _text(model: str, repaired: Any, out: Path | None) -> str:
         for layer in document["layers"]
     ]
     lines = [
-        f"{printable(model)}: floors of the steps, at their {100 * repaired.quantile:g} % quantile on the data",
+        f"{printable(model)}: floors of the steps, at their {100 * floor:g} % quantile on the data",
         f"loss on data: {before:.6g} before, {after:.6g} after ({after - before:+.2g})",
         "",
         *table(HEADINGS, rows, right=tuple(range(2, len(HEADINGS)))).splitlines(),

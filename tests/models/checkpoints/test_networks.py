@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from stability.checkpoint_certificate import CheckpointCertificate
 from stability.errors import FileFormatError, UnsupportedError
 from stability.models import Mamba, Mamba2
-from stability.models.checkpoints.network import load_network
+from stability.models.checkpoint_network import load_network
 from stability.reports.cli import run
 from stability.search.gated_linear import certify_checkpoint
 from stability.verification import verify

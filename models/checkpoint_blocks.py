@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 
-from ..gated_linear.block import GatedLinearBlock, RMSNorm
-from ..gated_linear.mamba import Mamba
-from ..gated_linear.matrix_state import GatedDeltaNet, Mamba2
-from ..gated_linear.rglru import RGLRU
-from .folder import StoredLayer
-from .layer_weights import EPSILONS, FLOOR, LayerWeights, as_number, norm_ball
+from .checkpoints.folder import StoredLayer
+from .checkpoints.layer_weights import EPSILONS, FLOOR, LayerWeights, as_number, norm_ball
+from .gated_linear.block import GatedLinearBlock, RMSNorm
+from .gated_linear.mamba import Mamba
+from .gated_linear.matrix_state import GatedDeltaNet, Mamba2
+from .gated_linear.rglru import RGLRU
 
 EPSILON = 1e-5
 """Epsilon of the norms where ``config.json`` has none, as in mamba_ssm and mamba.py."""

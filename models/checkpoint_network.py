@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from stability.errors import FileFormatError, UnsupportedError
 
-from ..gated_linear.block import GatedLinearBlock, RMSNorm
-from .blocks import PURE, build_block, epsilon
-from .folder import Checkpoint, open_checkpoint
-from .layer_weights import EMBEDDINGS, LayerWeights
-from .stored_tensors import Read
+from .checkpoint_blocks import PURE, build_block, epsilon
+from .checkpoints.folder import Checkpoint, open_checkpoint
+from .checkpoints.layer_weights import EMBEDDINGS, LayerWeights
+from .checkpoints.stored_tensors import Read
+from .gated_linear.block import GatedLinearBlock, RMSNorm
 
 HEAD, FINAL_NORM = "lm_head.weight", "norm_f.weight"
 PROBE_STEPS = 24
