@@ -43,7 +43,7 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
     if not isinstance(model, (str, PathLike)) or not Path(model).exists():
         return None
     path = Path(model)
-    if _is_own(path):
+    if is_own_model(path):
         from .sources import load_module
 
         return gated_layers(load_module(path))
@@ -59,12 +59,13 @@ def _layer_of(index: int, block: GatedLinearBlock) -> CheckpointLayer:
     return CheckpointLayer(index, block.type_name, build)
 
 
-def _is_own(path: Path) -> bool:
+def is_own_model(path: Path) -> bool:
     """Return True for a run directory or a file of weights that this toolkit wrote."""
-    if path.is_dir():
-        return (path / "run.json").is_file() and (path / MODEL_FILE).is_file()
+    file = path / MODEL_FILE if path.is_dir() else path
+    if path.is_dir() and (path / "run.json").is_file() and file.is_file():
+        return True
     try:
-        return path.suffix == ".safetensors" and read_metadata(path).get("format") == FORMAT
+        return file.suffix == ".safetensors" and read_metadata(file).get("format") == FORMAT
     except StabilityError:
         return False
 

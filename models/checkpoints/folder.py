@@ -16,7 +16,8 @@ from stability.storage.read_errors import as_file_errors
 from stability.systems import GatedLinearLayer, InputBox
 
 from . import delta_rule, gated, rwkv, state_space
-from .layer_weights import NORMS, LayerWeights, input_set
+from .floors import floor_tensors
+from .layer_weights import NORMS, LayerWeights, input_set, with_floors
 from .stored_tensors import SUFFIXES, Read, find_files, read_config, stored_tensors
 
 MAMBA = "Mamba"
@@ -126,7 +127,7 @@ class StoredLayer:
             try:
                 gate, injection = self.layout.parts(self.weights, u)
                 part += COMPUTED if self._computed else ""
-                return GatedLinearLayer(gate, injection, self.type, part=part)
+                return GatedLinearLayer(with_floors(gate, self.weights), injection, self.type, part=part)
             except (DimensionError, ConfigurationError) as error:
                 raise FileFormatError(f"{self.whole} {wrong}: {error}") from error
 
@@ -200,6 +201,7 @@ def open_checkpoint(
     folder, files = find_files(path)
     settings = {**read_config(folder), **(config or {})}
     tensors = stored_tensors(files)
+    tensors |= floor_tensors(folder, tensors)
     layers = tuple(sorted(_layers(tensors, settings, step_limits), key=lambda layer: layer.index))
     if not layers:
         raise UnsupportedError(f"{path} holds no gated linear layer of a known layout among {len(tensors)} tensors")

@@ -361,4 +361,6 @@ class GatedLinearLayer(Subject):
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
-        return f"{part_phrase(self, f'{self.name} layer')} (stored weights{origin_phrase(self)}, exact arithmetic)"
+        limits = ", with the lower limits of its steps" if np.any(getattr(self.gate, "least", 0.0)) else ""
+        weights = f"stored weights{origin_phrase(self)}{limits}, exact arithmetic"
+        return f"{part_phrase(self, f'{self.name} layer')} ({weights})"
