@@ -15,6 +15,7 @@ from stability.conversion.parts import subject_as_part
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.parts import ALL_LAYERS
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.systems import DrivenSystem, PairwiseSystem
 
@@ -197,7 +198,7 @@ class DeepNetwork(nn.Module):
                     "stability.models.certify_all(model)"
                 )
             systems += parts
-        return subject_as_part(block_diagonal_network(systems), "recurrent-layers-side-by-side", type(self).__name__)
+        return subject_as_part(block_diagonal_network(systems), ALL_LAYERS, type(self).__name__)
 
     @property
     def prescribes_gain(self) -> bool:

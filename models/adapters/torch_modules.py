@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
 
-from .cross_check import cross_check, cross_check_quantised
+from .cross_check import cross_check, cross_check_quantized
 from .inspection import refuse_altered, with_current_weights
 from .quantized import is_quantized, quantized_weights
 from .weights import KINDS, module_weights
@@ -54,7 +54,7 @@ def torch_subject(module: Any) -> Subject:
     if is_quantized(module):
         refuse_altered(module, type(module))
         subject = quantized_weights(module).subject()
-        cross_check_quantised(module, subject)
+        cross_check_quantized(module, subject)
         return subject
     refuse_altered(module, torch_kind(module))
     subject = read(with_current_weights(module))

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard, cast
 
 import pandas as pd
 
+from stability.kernel.systems.parts import ALL_LAYERS
 from stability.statistics import wilson
 
 from ..boxes import box_limits
@@ -23,8 +24,6 @@ TASKS = {"digits": "handwritten digits", "adding": "adding problem", "characters
 """Names of tasks for readers."""
 SEQUENCES = 10.0
 """Training lengths within which a proved halving counts as fast enough to matter."""
-LAYERWISE = "recurrent-layers-side-by-side"
-"""Part of a network that consists of its recurrent layers without what connects them."""
 Interval = tuple[float, float, float]
 """A share with the ends of its 95 % interval."""
 
@@ -128,7 +127,7 @@ def scope(model: ModelRecord) -> str:
 def is_layerwise(model: ModelRecord) -> bool:
     """Return True if a proof is about several recurrent layers, each with its own input, and not about the whole."""
     part = ((model.certificate or {}).get("meta") or {}).get("part")
-    return model.state == "certified" and str(part).startswith(LAYERWISE)
+    return model.state == "certified" and str(part).startswith(ALL_LAYERS)
 
 
 def limits(model: ModelRecord) -> str:

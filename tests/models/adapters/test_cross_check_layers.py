@@ -13,7 +13,7 @@ from stability.models import GRU, LAYERS, LRU, LSTM, ElmanRNN, LipschitzRNN, Rot
 from stability.models.adapters.cross_check import (
     _rounding,
     cross_check_layer,
-    cross_check_quantised,
+    cross_check_quantized,
     follow,
 )
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
@@ -138,7 +138,7 @@ def test_quantised_modules_are_run_too(make, dtype):
         for mine, theirs in zip(negated.parameters(), plain.parameters()):
             mine.copy_(-theirs)
     with pytest.raises(DisagreementError):
-        cross_check_quantised(module, as_subject(negated))
+        cross_check_quantized(module, as_subject(negated))
     module.register_forward_hook(lambda *_: None)
     with pytest.raises(UnsupportedError):
         as_subject(module)
