@@ -29,7 +29,7 @@ from stability.user_code import ALLOW, may_run, names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer, with_origin
 from .adapters.state_dicts import CELLS, quote, state_dict_subject
-from .factories import from_factory, registered_layer, users_code
+from .factories import from_factory, registered_layer, running_user_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import Placeholder, read_torch_file
 from .readers.matlab import HEADER, read_mat
@@ -154,7 +154,7 @@ def _part_of_factory(name: str, part: str) -> Source:
         ConfigurationError: no module, or one without such a part.
     """
     produced = from_factory(name)
-    with users_code(name, "gives a model that cannot be read"):
+    with running_user_code(name, "gives a model that cannot be read"):
         parts = recurrent_parts(produced) if isinstance(produced, nn.Module) else {}
     if part not in parts:
         known = "it is one recurrent layer itself" if "" in parts else f"it has {quote(parts) or 'none'}"
@@ -328,5 +328,5 @@ def _subject_of(source: Source, read: Callable[[], Any]) -> Any:
     """Return the subject; a factory's model runs user code, so it is called as carefully as the factory."""
     if source.info.get("form") != "factory":
         return read()
-    with users_code(str(source.info["path"]), "gives a model that cannot be read"):
+    with running_user_code(str(source.info["path"]), "gives a model that cannot be read"):
         return read()

@@ -85,7 +85,7 @@ class ReachableEllipsoids:
         return block, S[1] + (self.B * tau) @ self.B.T
 
     def step(self, S: Spread, tau: Array) -> tuple[Array, Array] | None:
-        """Return the next ellipsoid and the feedback from ``S`` and its multipliers; ``None`` if these are too small."""
+        """Return the next ellipsoid and the feedback from ``S``; ``None`` if the multipliers are too small."""
         (channels, states), m = S, self.m
         if not m:
             return self._enlarged(states), np.zeros((0, self.n))

@@ -14,7 +14,7 @@ from stability.models.adapters.cross_check import (
     _rounding,
     cross_check_layer,
     cross_check_quantized,
-    follow,
+    run_subject,
 )
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
 from stability.models.gated_linear.block import GatedLinearBlock
@@ -176,7 +176,7 @@ def test_the_allowance_is_that_of_rounding_and_hardly_more_where_nothing_is_ampl
     """For a map that keeps its state: a hundred times what a thousandth of it changes is less than half of it."""
     keeping = DrivenSystem(LureSystem.linear(np.eye(200), 1.0), "tanh", np.zeros((0, 1)))
     x, state = np.zeros((1, 5, 1)), size * np.random.default_rng(3).choice([-1.0, 1.0], size=(5, 200))
-    allowed = _rounding(keeping, x, [state], follow(keeping, x, [state]), relative)
+    allowed = _rounding(keeping, x, [state], run_subject(keeping, x, [state]), relative)
     least = relative * (1.0 + size)
     assert least <= allowed <= 1.5 * least
     assert size == 0.0 or allowed > 1.1 * least
