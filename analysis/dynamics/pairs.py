@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 PAIRS, LENGTHS, MOST_STEPS = 100, 3, 1000
-"""In a report: number of pairs, number of steps divided by the sequence length, and largest number of steps."""
+"""Number of pairs in a report, number of steps divided by the sequence length, and largest number of steps."""
 OFFSET = 1e-3
 """Initial distance of the second trajectory from an unstable state ``x``, divided by ``1 + |x|``."""
 

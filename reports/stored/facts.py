@@ -30,7 +30,7 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Score:
-    """The one number that says how well a model does, and on what."""
+    """Main measure of a model's quality, and the data that it refers to."""
 
     label: str
     metric: str | None
@@ -39,7 +39,7 @@ class Score:
 
 
 def is_real(value: Any) -> TypeGuard[float]:
-    """Return True for a number that is no truth value."""
+    """Return True for a number that is not a boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -203,7 +203,7 @@ def _norms(model: ModelRecord) -> dict[int, float]:
 
 
 def norm_ratio(model: ModelRecord) -> float | None:
-    """Return the median state norm at the end of the longest run over that at the training length."""
+    """Return the median state norm at the end of the longest run, divided by the one at the training length."""
     norms, length = _norms(model), model.length
     if length is None or not norms.get(length, 0.0) > 0 or max(norms) <= length:
         return None

@@ -169,7 +169,7 @@ class InvariantZonotope:
         rounding = z.C.rad @ size + gamma(n + 4) * (np.abs(z.C.mid) @ size)
         entry = (Ball.exact(z.E.upper()) @ net.reach).upper()
         bent = (Ball.exact(z.H.upper()) @ z.error).upper()
-        radius = _sums(images) + rounding + entry + bent + z.loose + centre.rad
+        radius = _sums(images) + rounding + entry + bent + z.rounding + centre.rad
         return images, centre, radius * (1 + (n + len(net.reach) + 16) * EPS)
 
     def _look_through(self, size: Array, wide: float) -> tuple[AffineChannels, list[Array], Ball] | None:
@@ -217,7 +217,7 @@ class InvariantZonotope:
             + np.abs(driven.F) @ net.reach
             + absolute @ fed_error
         )
-        rest = z.C.rad @ size + z.E.rad @ net.reach + z.H.rad @ error + z.loose
+        rest = z.C.rad @ size + z.E.rad @ net.reach + z.H.rad @ error + z.rounding
         errors = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (images_l1 + read) + fed_error)
         box = moved.rad + rounding + errors
         if net.diagonal is None or net.D is not None:
