@@ -68,7 +68,7 @@ class ZonotopeSearch:
         self.windows = tuple(dict.fromkeys(min(window, len(about.x)) for window in windows))
 
     def tried(self, radius: float, window: int) -> _Trial:
-        """Compute the margins left in the tube of one radius."""
+        """Compute the margins in the tube of one radius."""
         about, net = self.about, self.net
         box = input_box(about.x, radius, about.mask, about.bounds)
         tube = zonotope_tube(net, box, window, self.kept, lambda: about.deadline.over)
