@@ -178,7 +178,7 @@ def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
 def _of_sequence_model(model: SequenceModel) -> Classifier:
     name = type(model.layer).__name__
     if model.reduction not in REDUCTIONS:
-        raise UnsupportedError("expected logits for each sequence, got logits for each step")
+        raise UnsupportedError("expected one class for each sequence, got logits for each step")
     if model.layer.bidirectional:
         raise UnsupportedError(f"{name} is bidirectional: certified radii need a network with one direction")
     with torch.no_grad():

@@ -169,7 +169,7 @@ def _no_modrelu(subject: PairwiseSystem) -> str | None:
 
 
 def _not_nearly_linear(subject: PairwiseSystem) -> str | None:
-    orthogonal = "this proof covers no W that is orthogonal by construction" if subject.orthogonal else None
+    orthogonal = "this proof covers W as stored, not the nearest orthogonal matrix" if subject.orthogonal else None
     return _no_modrelu(subject) or orthogonal
 
 
