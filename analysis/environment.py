@@ -25,7 +25,7 @@ def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]
 
     Args:
         seed: seed of the run.
-        device: that it ran on.
+        device: device of the run.
         started: start time, ISO 8601.
 
     Returns:
@@ -62,7 +62,7 @@ def commit() -> str | None:
     """Return the commit of this program's checkout or installation.
 
     Returns:
-        The digest, with ``, changed since`` where files of the checkout are other ones; ``None`` where it is not known.
+        The digest, with ``, changed since`` if files of the checkout differ from it; ``None`` if it is not known.
 
     Example:
         >>> commit() is None or len(commit().partition(",")[0]) == 40

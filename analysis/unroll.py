@@ -62,8 +62,8 @@ def recurrent_matrices(module: nn.Module) -> dict[str, Tensor]:
         module: a result of ``recurrent_layers``.
 
     Returns:
-        ``A``, ``W`` and the like for our layers; ``weight_hh_l0`` for ``torch.nn.RNN``; one matrix a gate,
-        ``weight_hh_l0.f``, for LSTM and GRU.
+        ``A``, ``W`` and so on for layers of the toolkit; ``weight_hh_l0`` for ``torch.nn.RNN``; one matrix for each
+        gate, such as ``weight_hh_l0.f``, for LSTM and GRU.
 
     Example:
         >>> list(recurrent_matrices(nn.GRU(2, 3)))
@@ -89,7 +89,7 @@ def recurrent_matrices(module: nn.Module) -> dict[str, Tensor]:
 def _foreign_matrices(module: nn.Module) -> dict[str, Tensor]:
     try:
         return foreign_layer(module).matrices()
-    except UnsupportedError:  # certified by an adapter that gives no step
+    except UnsupportedError:  # its adapter defines no step
         return {}
 
 
@@ -98,10 +98,10 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
 
     Args:
         module: a ``RecurrentLayer``; ``torch.nn.RNN`` (one layer), ``LSTM``, ``GRU`` or ``RNNCell``.
-        shared: whether the module's own tensors are used, so that gradients reach them, and not copies.
+        shared: use the module's own tensors instead of copies, so that gradients reach them.
 
     Returns:
-        The layer; it takes ``(batch, time, features)`` for either ``batch_first``.
+        The layer, for inputs ``(batch, time, features)`` whatever ``batch_first`` is.
 
     Raises:
         UnsupportedError: any other module, two directions, a projection, or several layers of
@@ -148,7 +148,7 @@ def _lend(module: nn.Module, name: str, value: Tensor | None, shared: bool) -> N
     """Set a parameter to a tensor or its copy; a missing bias keeps the zeros."""
     if value is None:
         return
-    delattr(module, name)  # what a parametrisation computes is no parameter, and could not replace one
+    delattr(module, name)  # a tensor that a parametrization computes is no parameter and cannot replace one
     setattr(module, name, value if shared else nn.Parameter(value.detach().clone()))
 
 
@@ -160,8 +160,8 @@ def only_layer(model: nn.Module, part: str | None = None) -> RecurrentLayer:
         part: the path of the layer, where there are several.
 
     Raises:
-        ConfigurationError: no module at all, or no recurrent layer at that path.
-        UnsupportedError: no recurrent layer inside, or several and none named.
+        ConfigurationError: not a module, or no recurrent layer at ``part``.
+        UnsupportedError: no recurrent layer, or several without ``part``.
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -189,15 +189,15 @@ def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[
     """Run a float64 copy of a layer through its input sequences; call it without gradients.
 
     Args:
-        model: a recurrent layer, or a model that holds one.
+        model: a recurrent layer, or a model that contains one.
         x: ``(batch, time, features)``, inputs of the model.
-        part: the path of the layer, where there are several.
+        part: path of the layer, if there are several.
 
     Returns:
-        The layer, what ``prepare`` returned, the drive of every step, and the state after the last.
+        The layer, the result of its ``prepare``, the drive of every step, and the state after the last step.
 
     Raises:
-        ConfigurationError: no model, or no dense real floating-point tensor.
+        ConfigurationError: not a model, or not a dense real floating-point tensor.
         DimensionError: a wrong shape.
         NonFiniteError: weights or input that are not finite.
         UnsupportedError: a model without exactly one recurrent layer.
@@ -222,7 +222,7 @@ def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches:
     """Run a model on batches and pass the first argument of every call of one part to ``see``.
 
     Raises:
-        ConfigurationError: a model that does not take them.
+        ConfigurationError: a model that cannot run on these batches.
     """
 
     def look(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches:
     method = "" if cell is None or cell.method == "forward" else cell.method
     run = getattr(part, method, None)
 
-    def seen(*arguments: Any, **keywords: Any) -> Any:  # a step that is called by its name, past all hooks
+    def seen(*arguments: Any, **keywords: Any) -> Any:  # hooks miss a step that is called by its name
         assert run is not None
         look(part, arguments, keywords)
         return run(*arguments, **keywords)
@@ -252,17 +252,17 @@ def layer_inputs(model: nn.Module, x: Any, part: str | None = None) -> Any:
     """Return the sequences that ``only_layer`` of a model reads when the model runs on ``x``.
 
     Args:
-        model: a recurrent layer, or a model that holds one.
+        model: a recurrent layer, or a model that contains one.
         x: inputs of the model, ``(batch, time, features)``; token numbers for a model with an embedding.
-        part: the path of the layer, where there are several.
+        part: path of the layer, if there are several.
 
     Returns:
-        ``(batch, time, layer's input_size)``; ``x`` itself where nothing stands before the layer. Packed sequences of
-        several lengths are continued by their own last step.
+        ``(batch, time, layer's input_size)``; ``x`` itself if no other module precedes the layer. In a packed sequence
+        the last step of each shorter one is repeated.
 
     Raises:
-        UnsupportedError: a layer that is not reached, or more than once.
-        ConfigurationError: a model that does not take ``x``.
+        UnsupportedError: a layer that does not run exactly once.
+        ConfigurationError: a model that cannot run on ``x``.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.GRU(3, 4, batch_first=True))
@@ -312,7 +312,7 @@ def _rebuild(template: Any, parts: list[Tensor]) -> Any:
 
 
 def flat_state(state: Any) -> Tensor:
-    """Return a state as real row vectors ``(batch, n)``, with real and imaginary part of complex entries."""
+    """Return a state as real row vectors ``(batch, n)``, with the real and imaginary parts of complex entries."""
     rows = [torch.view_as_real(t) if t.is_complex() else t for t in state_leaves(state)]
     return torch.cat([t.reshape(t.shape[0], -1) for t in rows], dim=1)
 
@@ -332,8 +332,8 @@ def shaped_state(flat: Tensor, template: Any) -> Any:
 def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any) -> tuple[Tensor, Any]:
     """Return the derivatives of the next state by the state, in closed form if the layer has one.
 
-    Else by one batched backward pass: every state is repeated once for each of its ``n`` entries, so that one pass with
-    the identity gives all rows. Unlike ``vmap`` this works for every module, ``torch.nn``'s kernels included.
+    Otherwise one batched backward pass gives all rows: every state is repeated once for each of its ``n`` entries, and
+    the pass starts from the identity. Unlike ``vmap`` this works for every module, ``torch.nn``'s kernels included.
 
     Args:
         layer: a recurrent layer.
@@ -357,10 +357,10 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
 
 
 def push_frame(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any, frame: Tensor) -> tuple[Tensor, Any]:
-    """Return directions pushed through one step, ``J_t Q``, and the next state; both keep their graphs.
+    """Return the images of directions under the Jacobian of one step, ``J_t Q``, and the next state, with graphs.
 
-    The product is made without the matrix: the backward pass is linear in the vector that it starts from, so its own
-    derivative by that vector is ``J_t`` itself.
+    The product is computed without the matrix: the backward pass is linear in the vector that it starts from, and its
+    derivative by that vector is ``J_t``.
 
     Args:
         layer: a recurrent layer.

@@ -5,9 +5,9 @@ r"""Activations of orthogonal networks: entry by entry, and on pairs of units.
           \mathrm{OPLU}(a, b) = (\max(a, b), \min(a, b)) .
 
 modReLU (Arjovsky et al. 2016) acts on complex numbers kept as pairs ``(i, i + n)``, with a learned bias. OPLU
-(Chernodub and Nowicki 2016) sorts the pairs ``(2 i, 2 i + 1)`` and so keeps the norm; the Householder activation
-reflects them at an angle of their own. They do not act on one channel at a time, so they are not slope-restricted in
-the sense of a Lur'e system: proofs about them are those of a ``PairwiseSystem``.
+(Chernodub and Nowicki 2016) sorts the pairs ``(2 i, 2 i + 1)``, which keeps the norm; the Householder activation
+reflects each pair at a learned angle. These activations act on pairs and not on single channels, so that proofs about
+them are those of a ``PairwiseSystem`` and not of a Lur'e system.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Expansion:
     Attributes:
         kind: ``contracting`` (shrinks by a factor below one each step), ``non-expansive`` (never grows),
             ``neither``.
-        factor: bound on the growth of distances in one step; infinite where there is none.
-        reason: why, in a sentence.
+        factor: bound on the growth of distances in one step; infinite without a bound.
+        reason: the reason as a sentence.
     """
 
     kind: str

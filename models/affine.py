@@ -1,8 +1,8 @@
 r"""Affine expressions in states, inputs and channels, and the system that they define.
 
-Whoever follows the operations of one step (``onnx/algebra.py`` in a graph, ``adapters/steps.py`` in a running function)
-keeps every value as :math:`\sum_s M_s s + c`. An activation of such an expression is a new channel. What comes out as
-the next state then *is* a Lur'e system: :math:`h^+ = A h + B w + F x + c`, :math:`z = C h + D w + E x + b`,
+The readers of one step (``onnx/algebra.py`` for a graph, ``adapters/steps.py`` for a running function) represent every
+value as :math:`\sum_s M_s s + c`. An activation of such an expression is a new channel. The expression of the next
+state then defines a Lur'e system: :math:`h^+ = A h + B w + F x + c`, :math:`z = C h + D w + E x + b`,
 :math:`w = \phi(z)`.
 """
 
@@ -50,7 +50,7 @@ class Affine:
 
 
 def added(a: Affine | Array, b: Affine | Array, factor: Any = 1.0) -> Affine:
-    """Return ``a + factor * b``, where at least one is an expression.
+    """Return ``a + factor * b``, where at least one of ``a`` and ``b`` is an expression.
 
     Raises:
         UnsupportedError: sizes that do not fit.
@@ -60,8 +60,8 @@ def added(a: Affine | Array, b: Affine | Array, factor: Any = 1.0) -> Affine:
         if a.size != b.size:
             raise UnsupportedError(f"vectors of {a.size} and {b.size} entries are added")
         return a.plus(b)
-    moving, constant = _moving(a, b)
-    return moving.plus(Affine(moving.size, {}, _vector(constant, moving.size)))
+    expression, constant = _expression_first(a, b)
+    return expression.plus(Affine(expression.size, {}, _vector(constant, expression.size)))
 
 
 def multiplied(a: Affine | Array, b: Affine | Array) -> Affine:
@@ -70,8 +70,8 @@ def multiplied(a: Affine | Array, b: Affine | Array) -> Affine:
     Raises:
         UnsupportedError: a product of two expressions, or sizes that do not fit.
     """
-    moving, constant = _moving(a, b)
-    return moving.scaled(_vector(constant, moving.size))
+    expression, constant = _expression_first(a, b)
+    return expression.scaled(_vector(constant, expression.size))
 
 
 def divided(a: Affine | Array, b: Affine | Array) -> Affine:
@@ -81,32 +81,41 @@ def divided(a: Affine | Array, b: Affine | Array) -> Affine:
         UnsupportedError: a division by an expression, or sizes that do not fit.
     """
     if isinstance(b, Affine):
-        raise UnsupportedError("it divides by a value that depends on state or input")
-    moving, constant = _moving(a, b)
-    return moving.scaled(1.0 / _vector(constant, moving.size))
+        raise UnsupportedError("the step divides by a value that depends on state or input")
+    expression, constant = _expression_first(a, b)
+    return expression.scaled(1.0 / _vector(constant, expression.size))
 
 
-def _moving(a: Affine | Array, b: Affine | Array) -> tuple[Affine, Array]:
-    """Order a pair of an expression and a constant: the expression first."""
+def _expression_first(a: Affine | Array, b: Affine | Array) -> tuple[Affine, Array]:
+    """Return a pair of an expression and a constant in this order.
+
+    Raises:
+        UnsupportedError: two expressions, or two constants.
+    """
     if isinstance(a, Affine) and isinstance(b, Affine):
         raise UnsupportedError("two values that depend on state or input are multiplied (a gate)")
     if isinstance(a, Affine):
         return a, np.asarray(b)
     if isinstance(b, Affine):
         return b, np.asarray(a)
-    raise UnsupportedError("constants that do not fit together are combined")
+    raise UnsupportedError("an operation combines two constants that should be folded")
 
 
 def _vector(value: Array, size: int) -> Array:
+    """Return a constant as a vector of ``size`` entries.
+
+    Raises:
+        UnsupportedError: another shape.
+    """
     flat = np.squeeze(np.asarray(value, dtype=np.float64))
     if flat.shape not in ((), (size,)):
-        raise UnsupportedError(f"a constant of shape {np.shape(value)} meets a vector of {size} entries")
+        raise UnsupportedError(f"a constant of shape {np.shape(value)} is combined with a vector of {size} entries")
     return np.broadcast_to(flat, (size,))
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelMap:
-    """Map read from a step, ready to run: every channel has its own activation, in order of appearance.
+    """Lur'e system of a step that was read; every channel has its own activation, and channels are in reading order.
 
     Attributes:
         system: ``A``, ``B``, ``C``, ``D`` with each channel's slopes; ``D`` is strictly lower triangular by blocks.
@@ -130,28 +139,30 @@ class ChannelMap:
         channels: Sequence[tuple[str, str, Affine]],
         states: Sequence[Sized],
         inputs: Sequence[Sized],
-        following: Sequence[Affine],
+        next_states: Sequence[Affine],
     ) -> ChannelMap:
         """Return the map of a traced step.
 
         Args:
-            channels: name, activation and argument of every channel, in the order in which they were met.
+            channels: name, activation and argument of every channel, in the order of reading.
             states: the variables that are states.
             inputs: the variables that are inputs.
-            following: the next value of every state.
+            next_states: the next value of every state.
         """
-        met = [z for _, _, z in channels]
+        arguments = [z for _, _, z in channels]
         groups = (states, [(name, z.size) for name, _, z in channels], inputs)
-        A, B, F = (_coefficients(following, group) for group in groups)
-        C, D, E = (_coefficients(met, group) for group in groups)
+        A, B, F = (_coefficients(next_states, group) for group in groups)
+        C, D, E = (_coefficients(arguments, group) for group in groups)
         kinds = tuple(kind for _, kind, z in channels for _ in range(z.size))
         alpha, beta = np.array([lookup(kind).slope for kind in kinds]).reshape(-1, 2).T
         system = LureSystem(A, B, C, D, (alpha, beta), 1.0)
-        return cls(system, kinds, E, F, _offsets(met), _offsets(following))
+        return cls(system, kinds, E, F, _offsets(arguments), _offsets(next_states))
 
     def subject(self, name: str) -> DrivenSystem | LureSystem:
-        """Return the subject of claims: the network, or, for mixed activations or addends beside the channels, the
-        system with every activation of their slopes.
+        """Return the subject of claims.
+
+        This is the network if all channels have one activation and the next state has no constant term. Otherwise it
+        is the Lur'e system alone, whose claims hold for all activations with its slopes.
         """
         if len(set(self.kinds)) > 1 or self.offset.any():
             return self.system
@@ -183,7 +194,7 @@ class ChannelMap:
 
 
 def _coefficients(values: Sequence[Affine], vectors: Sequence[Sized]) -> Array:
-    """Return the coefficients of variables in values, ``(entries of the values, entries of the variables)``."""
+    """Return the matrix of the coefficients of variables; its rows are the entries of the values."""
     if not values or not vectors:
         return np.zeros((sum(v.size for v in values), sum(size for _, size in vectors)))
     return np.block([[v.terms.get(name, np.zeros((v.size, size))) for name, size in vectors] for v in values])

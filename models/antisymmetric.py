@@ -51,7 +51,7 @@ class AntisymmetricRNN(ContinuousRNN):
     ) -> None:
         super().__init__(input_size, hidden_size, dt=dt, integrator=integrator, activation=activation)
         self.gamma = real("gamma", gamma, 0.0)
-        self.M_W = self.start(init_std, 1.0 / math.sqrt(self.hidden_size))
+        self.M_W = self.normal_matrix(init_std, 1.0 / math.sqrt(self.hidden_size))
 
     @property
     def idle_parameters(self) -> int:

@@ -24,9 +24,9 @@ class Cell:
     Attributes:
         kind: the class.
         step: ``(module, x (batch, p), h (batch, n)) -> next h``.
-        method: name of the method that is the step, if it is one; a call of it counts as a read of the input.
+        method: name of the method that is the step, if the step is a method; each call of it reads the input.
         input_size: ``p``: the name of an attribute, a number, or a function of the module.
-        hidden_size: ``n``, the same.
+        hidden_size: ``n``, given in the same way.
         initial: ``(module, x (batch, time, p)) -> state``; ``None``: zero.
         matrices: ``(module) -> {name: (n, n) tensor}``; ``None``: all square parameters of the module.
     """
@@ -70,26 +70,26 @@ def register_cell(
 ) -> type:
     """Register a user's cell by its step, for certificates, spectra, norms, exponents, attacks and reports.
 
-    The system behind the step is read from it while it runs, where it is made of affine maps and tanh, ReLU or sigmoid;
-    a gate, a norm or a division is measured like everything else, and ``certify`` answers *inconclusive* with the
-    operation that it met. ``register_adapter`` says more, where more is known.
+    If the step consists of affine maps and tanh, ReLU or sigmoid, its system is read from a run of it. A cell with a
+    gate, a norm or a division is measured too, but ``certify`` is *inconclusive* and names the first such operation.
+    ``register_adapter`` gives the system of a step that cannot be read.
 
     Args:
-        kind: the class of ``torch.nn.Module``; subclasses are taken as well.
+        kind: the class of ``torch.nn.Module``; subclasses are accepted too.
         step: ``(module, x (batch, p), h (batch, n)) -> next h``, or the name of a method ``(x, h) -> next h``
-            (``"forward"``, where calling the module is its step).
+            (``"forward"`` if calling the module is its step).
         input_size: features ``p``: the name of an attribute, a number, or a function of the module.
-        hidden_size: size ``n`` of the state, the same.
+        hidden_size: size ``n`` of the state, given in the same way.
         initial: ``(module, x (batch, time, p)) -> state`` before the first step; zero by default.
         matrices: ``(module) -> {name: (n, n) tensor}``, whose spectra are tracked; by default the square parameters and
             buffers, and the square blocks of those with ``k n`` rows.
-        replace: let this description take the place of another one of the class.
+        replace: whether to replace an earlier description of the class.
 
     Returns:
         The class itself, so that this is also a decorator.
 
     Raises:
-        ConfigurationError: no class of modules, no such method, or the class is registered already.
+        ConfigurationError: ``kind`` is not a class of modules, has no such method, or is registered already.
 
     Example:
         >>> import torch
@@ -130,16 +130,16 @@ def _cell_of_kind(kind: type) -> Cell | None:
 
 
 def cell_layer(kind: Any) -> str | None:
-    """Register the layer of a class of cells ``kind(input_size, hidden_size, **options)``, which can then be trained.
+    """Register a trainable layer for a class of cells ``kind(input_size, hidden_size, **options)``.
 
     Args:
-        kind: anything.
+        kind: a class, or any other object.
 
     Returns:
-        The layer's name, that of the class; ``None`` for an unregistered class.
+        The layer's name, which is that of the class; ``None`` for an unregistered class or another object.
 
     Raises:
-        ConfigurationError: another layer has the name.
+        ConfigurationError: another layer has this name.
     """
     cell = _cell_of_kind(kind) if isinstance(kind, type) else None
     if cell is None:

@@ -31,25 +31,23 @@ from .wrapped import TwoLogits, two_logits, two_rows
 Run = Callable[[torch.Tensor], torch.Tensor] | nn.Module
 LENGTHS = (1, 4, 33)
 """Lengths of the random sequences of the cross-check."""
-_FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
-"""Scales of the samples for user modules: unscaled data may reach beyond ReLU6 and clipping."""
+_LARGE_SCALES = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
+"""Scales of the samples for user modules, large enough to reveal ReLU6 and clipping."""
 ROUNDING = 1e-8
-"""Largest difference of logits allowed, relative to the largest of them, in float64."""
-_SHAKEN = 1e-12
-"""Relative input perturbation whose effect on the logits is allowed as rounding."""
+"""Allowed difference of logits in float64, relative to the largest logit."""
+_PERTURBATION = 1e-12
+"""Relative input perturbation whose effect on the logits is also allowed as rounding."""
 
 
 def classifier(module: Any) -> Classifier:
     """Return the classifier that a module runs: recurrent part, initial state, and linear head.
 
-    A network that packs its sequences reads a part of each: ``stability.models.packed.reading`` is about those.
-
-    Known are a ``SequenceModel`` with any layer that has a system (linear ones and stacks, too), what an ONNX file
-    gives, and a module of one's own in which there is one recurrent part and one ``nn.Linear`` behind it, or several
-    before and behind it (``stability.models.chain``). Whichever it is, it is run on random sequences beside what was
-    read, in float64, and refused where the logits differ; a module of one's own also on inputs of sizes up to 1e4, on
-    long sequences and on one alone. What it does elsewhere is not known: ``stability.models.packed.reading`` runs it
-    on the data, too.
+    Supported are a ``SequenceModel`` with a layer that has a system (including linear layers and stacks), a network
+    from an ONNX file, and a user's module with one recurrent part and one ``nn.Linear`` after it, or several before and
+    after it (``stability.models.chain``). The module and the classifier are run in float64 on random sequences, and
+    the classifier is refused if the logits differ. User modules are also compared on inputs of sizes up to 1e4, on long
+    sequences, and on single sequences. They may still differ elsewhere; ``stability.models.packed.reading`` compares
+    them on the data, too, and handles networks that pack their sequences.
 
     Args:
         module: the network, ``(batch, time, features)`` to logits ``(batch, classes)``; one logit ``z`` is read as the
@@ -101,7 +99,7 @@ def classifier(module: Any) -> Classifier:
 def _agreeing_far(module: nn.Module, candidates: Sequence[Classifier]) -> Classifier:
     """Return the first classifier that also agrees with the module on large inputs and long sequences.
 
-    Several may near zero: where no ReLU is on, means and last outputs are the same.
+    Near zero several may agree: if no ReLU is active, means and last outputs are equal.
     """
     *others, last = candidates
     for read in others:
@@ -119,8 +117,8 @@ def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) 
         lengths: numbers of steps.
 
     Raises:
-        DisagreementError: it gives other logits.
-        UnsupportedError: the network does not take the inputs.
+        DisagreementError: the logits differ.
+        UnsupportedError: the network does not accept the inputs.
 
     Example:
         >>> from stability.models import GRU
@@ -129,7 +127,7 @@ def agrees_far(module: Run, read: Classifier, lengths: Sequence[int] = LENGTHS) 
         3
     """
     for steps in lengths:
-        x = np.swapaxes(samples(read.recurrent, steps, _FAR)[0], 0, 1)
+        x = np.swapaxes(samples(read.recurrent, steps, _LARGE_SCALES)[0], 0, 1)
         agree_on(module, read, x)
         agree_on(module, read, x[3:4])
     return read
@@ -139,13 +137,13 @@ def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
     """Check on given inputs that a module and the classifier read from it agree.
 
     Args:
-        module: the module, of which a copy runs in float64; or a function of sequences in float64.
+        module: the module, which is copied and run in float64; or a function of sequences in float64.
         read: the classifier.
         x: ``(batch, time, features)``.
 
     Raises:
-        DisagreementError: it gives other logits than the classifier, by more than rounding, for one of them.
-        UnsupportedError: it does not take them.
+        DisagreementError: the logits of a sequence differ by more than rounding.
+        UnsupportedError: the module does not accept the inputs.
 
     Example:
         >>> class Clipping(nn.Module):
@@ -163,24 +161,24 @@ def agree_on(module: Run, read: Classifier, x: np.ndarray) -> None:
     run = twin(module).to("cpu", torch.float64).eval() if isinstance(module, nn.Module) else module
     logits, expected = _logits(run, x), read.logits(x)
     if logits.shape != expected.shape:
-        raise DisagreementError(f"{type(module).__name__} answers {logits.shape} to {len(x)} sequences of {x.shape}")
+        raise DisagreementError(f"{type(module).__name__} returns logits {logits.shape} for sequences {x.shape}")
     signs = np.where(np.random.default_rng(0).random(x.shape) < 0.5, -1.0, 1.0)
-    shaken = np.abs(read.logits(x + _SHAKEN * signs * (1.0 + np.abs(x))) - expected)
-    off = (np.abs(logits - expected) - shaken).max(axis=1) / (1.0 + np.abs(expected).max(axis=1))
-    wrong = np.flatnonzero(~(off <= ROUNDING))
+    sensitivity = np.abs(read.logits(x + _PERTURBATION * signs * (1.0 + np.abs(x))) - expected)
+    error = (np.abs(logits - expected) - sensitivity).max(axis=1) / (1.0 + np.abs(expected).max(axis=1))
+    wrong = np.flatnonzero(~(error <= ROUNDING))
     if len(wrong):
         k = wrong[0]
         raise DisagreementError(
             f"the logits of this {type(module).__name__} are those of its recurrent part and its linear layers near "
-            f"zero, but not everywhere: they are apart by {off[k]:.1e} of their size for a sequence of {x.shape[1]} "
-            f"steps with entries up to {np.abs(x[k]).max():.3g}. Clipping, ReLU6 or a window of its own?"
+            f"zero, but not everywhere: the relative difference is {error[k]:.1e} for a sequence of {x.shape[1]} steps "
+            f"with entries up to {np.abs(x[k]).max():.3g}. Does the network clip values, use ReLU6, or cut sequences?"
         )
 
 
 def _of_sequence_model(model: SequenceModel) -> Classifier:
     name = type(model.layer).__name__
     if model.reduction not in REDUCTIONS:
-        raise UnsupportedError("expected one class for each sequence, got a class for each step")
+        raise UnsupportedError("expected one class for each sequence, got logits for each step")
     if model.layer.bidirectional:
         raise UnsupportedError(f"{name} is bidirectional: certified radii need a network with one direction")
     with torch.no_grad():
@@ -195,7 +193,7 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
         head = np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction
         return Classifier(network, *head, start=_start(leaves, network.states, name))
     if not model.layer.outputs_hidden and not isinstance(model.layer, Stack):  # a stack's driven() asks each layer
-        raise UnsupportedError(f"the outputs of {name} are no entries of its state: certified radii are not available")
+        raise UnsupportedError(f"the outputs of {name} are not part of its state: certified radii are not available")
     network = recurrent_subject(model.layer)
     return Classifier(network, weight, bias, model.reduction, start=_start(leaves, network.states, name))
 
@@ -212,13 +210,13 @@ def _start(tensors: Sequence[torch.Tensor], states: int, name: str) -> np.ndarra
 
 
 def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
-    """Return linear layers as one linear system whose last states are their outputs, and the number of the others."""
-    A, F, into, beside = input_output(layers)
-    n, q = len(A), len(into)
-    both = np.block([[A, np.zeros((n, q))], [into, np.zeros((q, q))]])
-    none = np.zeros((0, F.shape[1]))
+    """Return linear layers as one linear system whose last states are their outputs, and the number of other states."""
+    A, F, C, D = input_output(layers)
+    n, q = len(A), len(C)
+    both = np.block([[A, np.zeros((n, q))], [C, np.zeros((q, q))]])
+    no_channels = np.zeros((0, F.shape[1]))
     name = type(layers[0]).__name__
-    return DrivenSystem(LureSystem.linear(both, dt=1.0), "identity", none, None, np.vstack([F, beside]), name), n
+    return DrivenSystem(LureSystem.linear(both, dt=1.0), "identity", no_channels, None, np.vstack([F, D]), name), n
 
 
 def by_parts(module: nn.Module) -> list[Classifier]:
@@ -228,10 +226,10 @@ def by_parts(module: nn.Module) -> list[Classifier]:
         module: a user's module.
 
     Returns:
-        The classifiers; none of them has been run beside the module.
+        The classifiers, not yet compared with the module.
 
     Raises:
-        UnsupportedError: other parts than these.
+        UnsupportedError: a module with other parts.
     """
     parts = recurrent_parts(module)
     inside = {id(m) for path in parts for m in module.get_submodule(path).modules()}
@@ -252,18 +250,23 @@ def by_parts(module: nn.Module) -> list[Classifier]:
     return [Classifier(subject, *two_rows(weight, bias), reduction) for reduction in REDUCTIONS]
 
 
-def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
-    what = f"{parts} and {linear} linear layers" + (f": {why}" if why else "")
+def _unknown(module: nn.Module, parts: str, linear: int, reason: str = "") -> str:
+    """Return the message that a module cannot be read as a classifier."""
+    found = f"{parts} and {linear} linear layers" + (f": {reason}" if reason else "")
     return (
-        f"where the logits of a {type(module).__name__} come from is not known ({what}): one recurrent part and one "
-        "nn.Linear behind it can be read, and further ones before or behind it, with nothing, ReLU, tanh or sigmoid "
-        "between them; or take stability.models.SequenceModel(layer, classes)"
+        f"a {type(module).__name__} cannot be read as a classifier ({found}): supported are one recurrent part and one "
+        "nn.Linear after it, and further nn.Linear before or after it, with nothing, ReLU, tanh or sigmoid between "
+        "them; or use stability.models.SequenceModel(layer, classes)"
     )
 
 
 def _agreeing(module: nn.Module, candidates: Sequence[Classifier]) -> list[Classifier]:
-    """Return the classifiers that give the module's logits on random sequences of several lengths, one at least."""
-    good, apart = list[Classifier](), list[DisagreementError]()
+    """Return the classifiers with the module's logits on random sequences of several lengths; at least one.
+
+    Raises:
+        DisagreementError: no classifier agrees.
+    """
+    good, errors = list[Classifier](), list[DisagreementError]()
     runs = ClassifierNetwork(module.subject) if isinstance(module, ClassifierNetwork) else module  # without its graph
     for each in candidates:
         try:
@@ -271,13 +274,13 @@ def _agreeing(module: nn.Module, candidates: Sequence[Classifier]) -> list[Class
                 agree_on(runs, each, np.swapaxes(samples(each.recurrent, steps)[0], 0, 1))
             good.append(each)
         except DisagreementError as error:
-            apart.append(error)
+            errors.append(error)
     if good:
         return good
     raise DisagreementError(
-        f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial state and "
-        "its linear head: a norm or an activation between them, an initial state of its own, another step that the "
-        f"head reads? ({apart[-1]})"
+        f"the logits of this {type(module).__name__} are not those of its recurrent part and its linear head. Is there "
+        "a norm or an activation between them, a non-zero initial state, or does the head read another step? "
+        f"({errors[-1]})"
     )
 
 
@@ -285,15 +288,15 @@ def _logits(module: Run, x: np.ndarray) -> np.ndarray:
     try:
         with torch.no_grad():
             out = two_logits(module(torch.tensor(x)), len(x))
-    except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
+    except (Exception, SystemExit) as error:  # a user's network may raise anything
         line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:160]
         name = type(module).__name__
         if isinstance(module, BehindEmbedding) and module.nearest:
             raise UnsupportedError(
-                f"{type(module.model).__name__} looks at its tokens besides embedding them (for a mask, or to pack its "
-                "sequences): what it does with any sequence of vectors is not known; single inputs have radii"
+                f"{type(module.model).__name__} uses its tokens for more than their embedding (for a mask, or to pack "
+                "its sequences), so that it is not defined for other vectors; radii of single inputs are available"
             ) from error
         raise UnsupportedError(f"{name} does not take {x.shape} in float64: {type(error).__name__}: {line}") from error
     if not isinstance(out, torch.Tensor):
-        raise UnsupportedError(f"{type(module).__name__} answers with a {type(out).__name__}, not with logits")
+        raise UnsupportedError(f"{type(module).__name__} returns a {type(out).__name__} instead of logits")
     return out.detach().double().cpu().numpy()

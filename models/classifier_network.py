@@ -24,7 +24,7 @@ def _parameter(values: Any, dtype: torch.dtype) -> nn.Parameter:
 
 
 class _Lure(nn.Module):
-    """Lur'e layer ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, with channels level by level."""
+    """Lur'e layer ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, solved by ``levels`` passes."""
 
     A: Tensor
     B: Tensor
@@ -58,7 +58,7 @@ class _Lure(nn.Module):
 
 
 def _levels(D: np.ndarray) -> int:
-    """Return the number of passes until channels that feed channels settle: the longest path in ``D``."""
+    """Return the number of passes after which the channel equation is solved: the longest path in ``D``."""
     reached, power = D != 0, D != 0
     for count in range(len(D) + 1):
         if not power.any():
@@ -110,9 +110,9 @@ class ClassifierNetwork(nn.Module):
 
     Args:
         subject: the classifier.
-        dtype: dtype of the parameters; ``torch.float64`` runs what claims about the classifier are about, to rounding.
-        source: the graph that the classifier was read from, an ``OnnxGraph``; each new length of sequences is compared
-            with it before the network answers.
+        dtype: dtype of the parameters; with ``torch.float64`` the network equals the classifier up to rounding.
+        source: the ``OnnxGraph`` from which the classifier was read; the logits are compared with it at each new length
+            of sequences.
 
     Attributes:
         subject: the classifier.
@@ -122,7 +122,7 @@ class ClassifierNetwork(nn.Module):
         output_size: classes.
 
     Raises:
-        UnsupportedError: channels that read each other in a circle.
+        UnsupportedError: channels that depend on each other in a loop.
 
     Example:
         >>> from stability.models import GRU, SequenceModel

@@ -30,12 +30,12 @@ class ContinuousRNN(LureLayer):
         self.integrator = as_choice("integrator", integrator, INTEGRATORS)
         self.weight_ih, self.bias = input_parameters(self.input_size, self.hidden_size)
 
-    def start(self, init_std: float | None, default: float) -> nn.Parameter:
-        """Return a free ``(n, n)`` matrix of normal entries whose standard deviation is an option of the layer.
+    def normal_matrix(self, init_std: float | None, default: float) -> nn.Parameter:
+        """Return a trainable ``(n, n)`` matrix of independent normal entries; store ``init_std`` as an attribute.
 
         Args:
             init_std: standard deviation; ``None`` for the default.
-            default: the layer's own.
+            default: the layer's default.
         """
         self.init_std = None if init_std is None else real("init_std", init_std, 0.0)
         std = default if self.init_std is None else self.init_std
@@ -59,8 +59,8 @@ class ContinuousRNN(LureLayer):
         A, W = matrices.get("A"), matrices["W"]
         if A is None:
             raise UnsupportedError(
-                f"{type(self).__name__} has no linear part: nothing contracts where its activation saturates"
-                ", whatever the weights; use LipschitzRNN or ContractingRNN"
+                f"{type(self).__name__} has no linear part, so that no weights make it contract where its activation "
+                "saturates; use LipschitzRNN or ContractingRNN"
             )
         dt, half = self.dt, 0.5 * self.dt
         eye = torch.eye(len(W), dtype=W.dtype, device=W.device)

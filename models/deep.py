@@ -15,6 +15,7 @@ from stability.conversion.parts import subject_as_part
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.parts import ALL_LAYERS
 from stability.kernel.systems.residual_stack import ResidualStack
 from stability.systems import DrivenSystem, PairwiseSystem
 
@@ -32,14 +33,13 @@ MIXINGS = ("glu", "gelu", "linear")
 class DeepNetwork(nn.Module):
     """Deep network: encoder, residual blocks around recurrent layers, pooling over time, decoder.
 
-    Certificates are about the recurrent parts: ``certify_all(network)`` gives one for each block's layer, under
-    every input, in particular under what the blocks below put out; ``certify(network)`` one for all of them side by
-    side, each with inputs of its own. Norms, GELU and the gated linear unit between them are static maps, which add
-    no memory; but a gated linear unit has no global Lipschitz constant, so nothing is claimed about the rate at which
-    the whole network forgets. Where the layers prescribe their gains (``bounded_gain``), the mixing is ``linear`` or
-    ``gelu`` and the norm ``none`` or ``batch``, encoder and blocks are one subject: ``certify`` proves that they
-    contract, and how far an input can move what the last block puts out, and ``certified_radius`` follows it to the
-    logits.
+    Certificates are about the recurrent parts. ``certify_all(network)`` gives one for each block's layer, under every
+    input, thus also under the outputs of the blocks below. ``certify(network)`` gives one for all layers side by side,
+    each with separate inputs. Norms, GELU and the gated linear unit between them are static maps, which add no memory;
+    but a gated linear unit has no global Lipschitz constant, so no rate is claimed for the whole network. If the layers
+    prescribe their gains (``bounded_gain``), the mixing is ``linear`` or ``gelu`` and the norm is ``none`` or
+    ``batch``, then encoder and blocks are one subject: ``certify`` proves that they contract and bounds the effect of
+    an input on the output of the last block, and ``certified_radius`` extends the bound to the logits.
 
     Args:
         input_size: features per time step.
@@ -106,7 +106,7 @@ class DeepNetwork(nn.Module):
         cls, label = LAYERS[self.layer_name], f"options of layer {self.layer_name}"
         factory: Callable[..., list[dict[str, Any]]] | None = getattr(cls, "stack_configs", None)
         configs = [self.options] * self.depth
-        if factory is not None:  # a class that says itself what its layers are on top of each other
+        if factory is not None:  # the class itself defines its layers in a deep network
             configs = factory([self.width] * self.depth, self.hidden_size, **self.options)
             configs = [{k: v for k, v in c.items() if k not in ("input_size", "hidden_size")} for c in configs]
         for options in configs:
@@ -157,7 +157,7 @@ class DeepNetwork(nn.Module):
         """Return encoder and blocks as one recurrent layer over the states of all layers, in evaluation.
 
         Raises:
-            UnsupportedError: layers that run both ways.
+            UnsupportedError: bidirectional layers.
         """
         return DeepRecurrence(self.encoder, [block for block in self.blocks if isinstance(block, DeepBlock)])
 
@@ -184,7 +184,7 @@ class DeepNetwork(nn.Module):
         A bidirectional layer is listed once: both directions are the same map.
 
         Raises:
-            UnsupportedError: layers that are no Lur'e systems, such as LSTM and GRU: ``certify_all`` asks each.
+            UnsupportedError: layers that are no Lur'e systems, such as LSTM and GRU; ``certify_all`` certifies each.
             NonFiniteError: NaN or infinite weights.
         """
         systems = []
@@ -197,7 +197,7 @@ class DeepNetwork(nn.Module):
                     "stability.models.certify_all(model)"
                 )
             systems += parts
-        return subject_as_part(block_diagonal_network(systems), "recurrent-layers-side-by-side", type(self).__name__)
+        return subject_as_part(block_diagonal_network(systems), ALL_LAYERS, type(self).__name__)
 
     @property
     def prescribes_gain(self) -> bool:
@@ -208,7 +208,7 @@ class DeepNetwork(nn.Module):
         """Return encoder and blocks as one subject in float64, with norms as they are evaluated.
 
         Raises:
-            UnsupportedError: gated linear units, layer norms, or layers that are no such subjects.
+            UnsupportedError: gated linear units, layer norms, or layers without a bounded gain.
 
         Example:
             >>> options = {"layer": "bounded_gain", "hidden_size": 4, "width": 6, "norm": "none", "mixing": "linear"}
@@ -236,7 +236,7 @@ class DeepNetwork(nn.Module):
         )
 
     def witness(self) -> dict[str, Any] | None:
-        """Return the layers' proofs if the network is one subject and a layer carries one; see ``Stack``."""
+        """Return the layers' proofs if the network is one subject and a layer carries a proof; see ``Stack``."""
         proofs = [layer.witness() for layer in self.layers] if self.prescribes_gain else []
         return {"layers": proofs} if any(one is not None for one in proofs) else None
 

@@ -46,7 +46,7 @@ class DeepBlock(nn.Module):
             rows = self.norm(rows)
         return rows.transpose(1, 2)
 
-    def at_rest(self, x: Tensor) -> Tensor:
+    def normalized_step(self, x: Tensor) -> Tensor:
         """Return the recurrent layer's input for ``x (batch, width)`` at one time step, with the running statistics."""
         norm = self.norm
         if not isinstance(norm, nn.BatchNorm1d):

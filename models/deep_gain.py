@@ -1,12 +1,12 @@
 r"""Gain from the input to the logits of a deep network with residual branches of known gain.
 
-With ``G_k`` the gain of layer ``k``, ``M_k`` the mixing behind it, ``g_k`` the scales of the norm before it, ``c`` how
-far GELU stretches (1.129; one without it) and ``w`` the rows of the decoder,
+With ``G_k`` the gain of layer ``k``, ``M_k`` the mixing after it, ``g_k`` the scales of the norm before it, ``c`` the
+Lipschitz constant of GELU (1.129; one without GELU) and ``w`` the rows of the decoder,
 
 .. math:: |\Delta(z_i - z_j)| \le |E| \prod_{k < K} (1 + |M_k|\, c\, |g_k|_\infty\, G_k)\;
           \bigl(|w_i - w_j| + |(w_i - w_j) M_K|\, c\, |g_K|_\infty\, G_K\bigr)\, |u| .
 
-The last layer's gain is one to its last state, the others' are to whole sequences. See ``residual``.
+The last layer's gain bounds its last state, the gains of the others bound whole sequences. See ``residual``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def deep_reach(network: DeepNetwork) -> Tensor:
     """Return ``(classes, classes)``: the gain from the input's l2 norm to each difference of two logits.
 
     Args:
-        network: network whose layers prescribe their gains; with logits at the last step or of the mean.
+        network: network whose layers prescribe their gains, with logits of the last or mean output.
 
     Returns:
         The bounds of the formula above with the prescribed gains, differentiable; zero on the diagonal.
@@ -59,7 +59,7 @@ def deep_reach(network: DeepNetwork) -> Tensor:
 
 
 def _apart(rows: Tensor) -> Tensor:
-    """Return the distances ``(k, k)`` of rows, with a gradient of zero where two are equal."""
+    """Return the distances ``(k, k)`` of rows; the gradient is zero where two rows are equal."""
     squares = (rows[:, None] - rows[None]).square().sum(dim=2)
     differ = squares > 0
     return torch.where(differ, torch.where(differ, squares, 1.0).sqrt(), 0.0)

@@ -17,19 +17,19 @@ from .recurrent import RecurrentLayer
 class DeepRecurrence(RecurrentLayer):
     """Encoder and blocks of a deep network as one recurrent layer in evaluation: fixed norms, no dropout.
 
-    The state holds the states of all layers, the lowest first. What a layer reads depends on the states below it at
-    the same time step, so that step Jacobians are block triangular. The modules are the network's own. No proof is
-    about this recurrence: a gated linear unit between layers has no global slope.
+    The state holds the states of all layers, the lowest first. The input of a layer depends on the states of the lower
+    layers at the same time step, so that step Jacobians are block triangular. The modules are shared with the network.
+    No theorem covers this recurrence, since a gated linear unit between layers has no global slope.
 
     Args:
-        encoder: linear, before the first block.
-        blocks: norm, recurrent layer and mixing each, as in ``DeepNetwork``.
+        encoder: linear map before the first block.
+        blocks: blocks of norm, recurrent layer and mixing, as in ``DeepNetwork``.
 
     Attributes:
         hidden_size: hidden size of all layers together.
 
     Raises:
-        UnsupportedError: layers that run both ways.
+        UnsupportedError: bidirectional layers.
 
     Example:
         >>> from stability.models import DeepNetwork
@@ -68,19 +68,19 @@ class DeepRecurrence(RecurrentLayer):
 
     def initial_state(self, x: Tensor, prepared: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the state of every layer before the first step, which may depend on the layer's input there."""
-        return self._upwards(self.encoder(x[:, 0]), prepared)[0]
+        return self._advance_layers(self.encoder(x[:, 0]), prepared)[0]
 
     def transition(self, drive: Tensor, state: tuple[Any, ...], prepared: tuple[Any, ...]) -> tuple[Any, ...]:
         """Run one step of every layer, from the lowest up."""
-        return self._upwards(drive, prepared, state)[1]
+        return self._advance_layers(drive, prepared, state)[1]
 
-    def _upwards(
+    def _advance_layers(
         self, signal: Tensor, prepared: tuple[Any, ...], states: tuple[Any, ...] | None = None
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the states before a step (the layers' own if none are given) and after it."""
         before, next_states = [], []
         for k, (block, layer_prepared) in enumerate(zip(self._blocks, prepared)):
-            read = block.at_rest(signal).unsqueeze(1)
+            read = block.normalized_step(signal).unsqueeze(1)
             drive = block.layer.drive(read, layer_prepared)[:, 0]
             before.append(block.layer.initial_state(read, layer_prepared) if states is None else states[k])
             next_states.append(block.layer.transition(drive, before[-1], layer_prepared))
@@ -91,7 +91,7 @@ class DeepRecurrence(RecurrentLayer):
         """Return the output of the last block, ``(batch, width)``."""
         signal = drive
         for block, next_state, layer_prepared in zip(self._blocks, state, prepared):
-            read = block.layer.drive(block.at_rest(signal).unsqueeze(1), layer_prepared)[:, 0]
+            read = block.layer.drive(block.normalized_step(signal).unsqueeze(1), layer_prepared)[:, 0]
             signal = signal + block.mixed(block.layer.output(next_state, read, layer_prepared))
         return signal
 

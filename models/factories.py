@@ -40,7 +40,7 @@ def from_factory(name: str) -> Any:
     Raises:
         ConfigurationError: the code cannot be imported or raises an exception.
     """
-    with users_code(name, "cannot be used as a factory"):
+    with running_user_code(name, "cannot be used as a factory"):
         value = named_value(name)
         produced = value() if callable(value) and not isinstance(value, nn.Module) and not is_subject(value) else value
     if isinstance(produced, nn.Module):
@@ -75,7 +75,7 @@ def _relative_path(file: str) -> str:
 
 
 def named_value(name: str) -> Any:
-    """Import ``package.module:attribute`` or ``FILE.py:attribute``; call this inside ``users_code``.
+    """Import ``package.module:attribute`` or ``FILE.py:attribute``; call this inside ``running_user_code``.
 
     Raises:
         ConfigurationError: the file does not exist, or another module of this name is already imported.
@@ -115,7 +115,7 @@ def registered_layer(name: str) -> str | None:
         >>> registered_layer("stability.models:LipschitzRNN")
         'lipschitz'
     """
-    with users_code(name, "cannot be imported"):
+    with running_user_code(name, "cannot be imported"):
         value = named_value(name)
     if not (isinstance(value, type) and issubclass(value, RecurrentLayer)):
         return cell_layer(value)
@@ -128,7 +128,7 @@ def registered_layer(name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def users_code(name: str, failed: str) -> Iterator[None]:
+def running_user_code(name: str, failed: str) -> Iterator[None]:
     """Run user-supplied code: its exceptions become a ``ConfigurationError``, its prints go to standard error.
 
     Args:
@@ -145,7 +145,7 @@ def users_code(name: str, failed: str) -> Iterator[None]:
             yield
     except StabilityError:
         raise
-    except (Exception, SystemExit) as error:  # sys.exit(0) returns no model either
+    except (Exception, SystemExit) as error:  # user code may call sys.exit
         source = raise_location(error)
         where = f" (at {source})" if source and not source.startswith(__file__) else ""
         raise ConfigurationError(f"{name} {failed}: {error_text(error)}{where}") from error

@@ -1,7 +1,7 @@
 r"""QR and LQ factorizations with gradients: every shape, real and complex, batched, twice differentiable.
 
-The gauge that makes the factors unique, and so differentiable: **diag(R) (diag(L)) is real and positive**.
-With ``E`` two below the diagonal, one on it and zero above, and ``copyltu(M) = (M o E + (M o E)^H) / 2``:
+The factors are unique, and therefore differentiable, since **diag(R) (diag(L)) is real and positive**.
+Let ``E`` be two below the diagonal, one on it and zero above, and ``copyltu(M) = (M o E + (M o E)^H) / 2``:
 
 .. math::
    \text{QR, } m \ge n: \quad & M = R \bar R^H - \bar Q^H Q, \quad
@@ -9,11 +9,11 @@ With ``E`` two below the diagonal, one on it and zero above, and ``copyltu(M) = 
    \text{LQ, } m \le n: \quad & M = L^H \bar L - \bar Q Q^H, \quad
        \bar A = L^{-H} [\bar Q + \mathrm{copyltu}(M)\,Q]
 
-and the other shapes by the partition ``A = [X | Y]`` (wide QR) or ``A = [X; Y]`` (deep LQ), whose leading
+Other shapes are partitioned into ``A = [X | Y]`` (wide QR) or ``A = [X; Y]`` (deep LQ), whose leading
 square block must be non-singular. Every inverse is a triangular solve.
 
 Source: Roberts and Roberts, "QR and LQ decomposition matrix backpropagation algorithms". Their pivoted
-gradient ``B_bar P`` should read ``B_bar P^T``; the transposed one is what runs here.
+gradient ``B_bar P`` should read ``B_bar P^T``, which is used here.
 """
 
 from __future__ import annotations
@@ -210,13 +210,13 @@ def _checked(name: str, A: Any) -> Tensor:
     if A.dim() < 2 or 0 in A.shape:
         raise DimensionError(name, "(..., m, n), not empty", tuple(A.shape))
     values = A.detach()
-    if not torch.isfinite(values.sum()) and not torch.isfinite(values).all():  # a finite sum is quickly seen
+    if not torch.isfinite(values.sum()) and not torch.isfinite(values).all():  # the sum is a fast first test
         raise NonFiniteError(name, "factorization needs finite entries")
     return A
 
 
 def _require_rank(R: Tensor, name: str, vector: str, remedy: str) -> None:
-    """Raise an error if a diagonal entry is zero to rounding, relative to its column: scaling columns is harmless."""
+    """Raise an error if a diagonal entry is zero up to rounding, relative to the largest entry of its column."""
     R = R.detach()
     k = min(R.shape[-2:])
     d = R.diagonal(dim1=-2, dim2=-1).abs()

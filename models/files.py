@@ -45,7 +45,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
 
     Returns:
         ``layer`` (its registered name) and ``config``; for a ``SequenceModel`` also ``output_size`` and
-        ``reduction``. ``build`` makes such a model again.
+        ``reduction``. ``build`` builds a new model from them.
 
     Raises:
         ConfigurationError: for any other module.
@@ -124,8 +124,8 @@ def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | Non
         The file written.
 
     Raises:
-        ConfigurationError: a module that is neither.
-        FileFormatError: when the place cannot be written to.
+        ConfigurationError: another module.
+        FileFormatError: the file cannot be written.
 
     Example:
         >>> import tempfile
@@ -147,18 +147,18 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
     Args:
         path: the file.
-        tensors: tensors by name; saved as copies, so that they may share memory.
+        tensors: tensors by name; they may share memory, since copies are saved.
         metadata: texts by name, written in the order of their names.
 
     Raises:
-        FileFormatError: when the place cannot be written to.
+        FileFormatError: the file cannot be written.
     """
     copies = {name: value.detach().to("cpu").clone().contiguous() for name, value in tensors.items()}
     try:
         raw = memoryview(safetensors.torch.save(copies, dict(metadata) or None))
     except safetensors.SafetensorError as error:
         raise FileFormatError(f"cannot write {path}: {error}") from error
-    (size,) = struct.unpack("<Q", raw[:8])  # the library writes its metadata in an order that changes from call to call
+    (size,) = struct.unpack("<Q", raw[:8])  # the library's order of metadata changes from call to call
     header = json.loads(bytes(raw[8 : 8 + size]))
     if metadata:
         header["__metadata__"] = dict(sorted(metadata.items()))
@@ -174,11 +174,10 @@ def load(path: str | Path) -> nn.Module:
         path: the file, or a run directory that holds a ``model.safetensors``.
 
     Returns:
-        The model, on the CPU and in the dtype it was saved in. Only a description and numbers are read: no
-        code of the file's is run.
+        The model, on the CPU and in its saved dtype. Only a description and numbers are read; no code in the file runs.
 
     Raises:
-        FileFormatError: missing, unreadable, truncated, not ours, an unknown layer, wrong names or shapes.
+        FileFormatError: a missing, unreadable, truncated or foreign file, an unknown layer, wrong names or shapes.
         NonFiniteError: NaN or infinite weights.
 
     Example:
@@ -205,7 +204,7 @@ def load(path: str | Path) -> nn.Module:
 
 
 def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module:
-    """Build the described model and fill it, after a check of every name, shape and value."""
+    """Build the described model and set its weights, after a check of every name, shape and value."""
     numbers = sum(t.numel() for t in tensors.values())
     if any(value > max(numbers, 64) for value in _integers(description)):
         raise FileFormatError(f"{path} describes a model larger than the {numbers} numbers that it holds")
@@ -235,7 +234,7 @@ def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module
 
 @contextlib.contextmanager
 def _at_most(tensors: int, path: Path) -> Iterator[None]:
-    """Stop building a model, in this thread, that has more tensors than its file, or endless modules."""
+    """Raise an error once a model built in this thread has more tensors or modules than its file can fill."""
     remaining, me = {"tensors": 2 * tensors + 16, "modules": 4 * tensors + 100}, threading.get_ident()
 
     def count(kind: str) -> None:

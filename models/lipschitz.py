@@ -71,8 +71,8 @@ class LipschitzRNN(ContinuousRNN):
         self.beta = pair("beta", beta, 0.0, 1.0)
         self.gamma = pair("gamma", gamma, 0.0)
         self.alpha = real("alpha", alpha, 0.0)
-        self.M_A = self.start(init_std, 0.1 / self.hidden_size)
-        self.M_W = self.start(init_std, 0.1 / self.hidden_size)
+        self.M_A = self.normal_matrix(init_std, 0.1 / self.hidden_size)
+        self.M_W = self.normal_matrix(init_std, 0.1 / self.hidden_size)
 
     @classmethod
     def from_matrices(cls, A: Tensor, W: Tensor, U: Tensor, b: Tensor | None = None, **options: Any) -> LipschitzRNN:

@@ -21,24 +21,24 @@ class LRU(LinearLayer):
     \mathrm{Re}(C x_t) + D u_t`.
 
     :math:`\lambda = \exp(-e^{\nu} + i e^{\theta})`, inside the unit circle for all parameters. The normalizer
-    ``n`` starts at :math:`\sqrt{1 - |\lambda|^2}` and is trained like any weight, so that the size of the states
-    drifts.
+    ``n`` starts at :math:`\sqrt{1 - |\lambda|^2}` and is trained like any weight, so the size of the states changes in
+    training.
 
     Args:
         input_size: features per time step.
         hidden_size: real entries of the state, even: twice the number of complex units.
         output_size: outputs; ``input_size`` by default.
-        r_min: least ``|lambda|`` at the start of training, in (0, 1).
-        r_max: largest one.
-        theta_max: largest angle at the start of training.
+        r_min: least initial ``|lambda|``, in (0, 1).
+        r_max: largest initial ``|lambda|``.
+        theta_max: largest initial angle.
 
     Attributes:
-        nu_log: ``(n/2,)``.
-        theta_log: ``(n/2,)``.
-        normaliser: ``(n/2,)``.
+        nu_log: ``(n/2,)``, ``nu`` above.
+        theta_log: ``(n/2,)``, ``theta`` above.
+        normaliser: ``(n/2,)``, ``n`` above.
         B: ``(n/2, 2, input_size)``, real and imaginary parts.
-        C: ``(output_size, n/2, 2)``, likewise.
-        D: ``(output_size,)``, or ``(output_size, input_size)`` where the two differ.
+        C: ``(output_size, n/2, 2)``, real and imaginary parts.
+        D: ``(output_size,)``, or ``(output_size, input_size)`` if the two sizes differ.
 
     Raises:
         ConfigurationError: an odd size, or an option out of its range.
@@ -75,7 +75,7 @@ class LRU(LinearLayer):
         units, p, out = hidden_size // 2, self.input_size, self.output_size
         nu = damping_parameter(torch.rand(units), self.r_min, self.r_max)
         self.nu_log = nn.Parameter(nu)
-        # 1 - rand: in (0, 1], an angle of exactly zero has no logarithm
+        # 1 - rand lies in (0, 1]; an angle of zero would have no logarithm
         self.theta_log = nn.Parameter(torch.log(self.theta_max * (1.0 - torch.rand(units))))
         self.normaliser = nn.Parameter(torch.sqrt(-torch.expm1(-2.0 * torch.exp(nu))))
         self.B = nn.Parameter(torch.randn(units, 2, p) / math.sqrt(2 * p))

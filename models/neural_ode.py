@@ -44,7 +44,7 @@ class NeuralODERNN(ContinuousRNN):
         init_std: float | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, dt=dt, integrator=integrator, activation=activation)
-        self.weight_hh = self.start(init_std, 1.0 / math.sqrt(self.hidden_size))
+        self.weight_hh = self.normal_matrix(init_std, 1.0 / math.sqrt(self.hidden_size))
 
     def matrices(self) -> dict[str, Tensor]:
         """Return ``W``: there is no linear term."""

@@ -32,7 +32,7 @@ def positive_int(name: str, value: Any) -> int:
     """Return ``value`` as an int >= 1.
 
     Raises:
-        ConfigurationError: otherwise.
+        ConfigurationError: another value.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
@@ -43,7 +43,7 @@ def real(name: str, value: Any, low: float = -math.inf, high: float = math.inf, 
     """Return ``value`` as a finite float in ``[low, high]``; with ``strict`` the lower end is excluded.
 
     Raises:
-        ConfigurationError: otherwise.
+        ConfigurationError: another value.
     """
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not good or not low <= value <= high or (strict and value == low):
@@ -92,10 +92,10 @@ def made_with(cls: Callable[..., Made], what: str, options: Mapping[str, Any], *
         cls: the class.
         what: name in error messages.
         options: keyword arguments.
-        first: arguments before them.
+        first: positional arguments before the options.
 
     Raises:
-        ConfigurationError: options that it does not take, or that are missing.
+        ConfigurationError: unknown or missing options.
     """
     try:
         arguments = inspect.signature(cls).bind(*first, **options)

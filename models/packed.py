@@ -1,4 +1,4 @@
-"""Networks that pack their sequences: lengths read from the run, and the classifier over these lengths."""
+"""Networks that pack their sequences: observed lengths, and the classifier over these lengths."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .network import SequenceModel
 from .wrapped import MeasuredClassifier, TwoLogits, two_logits
 
 _SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
-"""Scales of random changes, relative to the mean size of a sequence's own entries."""
-_FAR = (10.0, 100.0, 1e3, 1e4)
-"""Scales of further changes, at which ReLUs are active and clipped inputs are clipped."""
-_MOST = 64
-"""Number of sequences with far changes; for a network that packs nothing, number of cross-checked sequences."""
+"""Scales of random changes, relative to the mean absolute entry of a sequence."""
+_LARGE_SCALES = (10.0, 100.0, 1e3, 1e4)
+"""Scales of large changes, which activate ReLUs and reveal clipping."""
+_CHECKED = 64
+"""Number of sequences with large changes; for a network without packing, number of cross-checked sequences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,10 @@ class Reading:
     """Network as subject of claims about single inputs, with the number of steps that it reads of each input.
 
     Attributes:
-        subject: the classifier; a ``MeasuredClassifier`` where attacks alone are possible.
-        lengths: ``(n,)`` the first steps of each sequence, which the network reads; ``None``: all of every one.
-        agrees: ``(n,)`` whether the classifier gives the network's own logits over those steps; ``None``: the network
-            was run beside it on random sequences instead, whatever the data.
+        subject: the classifier; a ``MeasuredClassifier`` if only attacks are possible.
+        lengths: ``(n,)`` number of first steps of each sequence that the network reads; ``None`` for all steps.
+        agrees: ``(n,)`` whether the classifier has the network's logits over those steps; ``None`` if the two were
+            compared on random sequences instead of these.
     """
 
     subject: Classifier | MeasuredClassifier
@@ -53,7 +53,7 @@ class Reading:
             x: ``(n, time, features)``.
 
         Yields:
-            Which inputs, and their number of steps.
+            Indices of inputs, and their number of steps.
         """
         if self.lengths is None:
             yield np.arange(len(x)), int(x.shape[1])
@@ -66,24 +66,24 @@ class Reading:
 def reading(model: Any, x: Any) -> Reading:
     """Return the classifier that a network runs, and the number of steps that it reads of each sequence.
 
-    A network that packs its sequences (``torch.nn.utils.rnn.pack_padded_sequence``) is watched while it runs on each of
-    them by itself, in float64: the number of steps is the one that its recurrent part gets. Cut to these steps the
-    classifier must give the network's own logits, to 1e-8 of the largest, and again where the values of these steps are
-    changed at random, a little and up to 1e4; where it does not, nothing is said of that sequence. What the network
-    makes its numbers of steps of (tokens, zeros) is left aside: they count as given.
+    A network that packs its sequences (``torch.nn.utils.rnn.pack_padded_sequence``) is run in float64 on each sequence
+    alone, and the length that its recurrent part receives is recorded. On the sequence cut to this length the
+    classifier must have the network's logits, to 1e-8 of the largest, also after random changes of its values of sizes
+    up to 1e4. Sequences without agreement are excluded. Lengths count as given, although the network may compute them
+    from its inputs (tokens, zeros).
 
     Args:
-        model: see ``stability.models.classifier.classifier``; a ``Reading`` is itself.
+        model: see ``stability.models.classifier.classifier``; a ``Reading`` is returned unchanged.
         x: ``(n, time, features)``, a tensor or an array.
 
     Returns:
-        The reading; of a network that does not pack, all steps of every sequence.
+        The reading; without packing, all steps of every sequence.
 
     Raises:
-        UnsupportedError: a network that is no classifier here, that is in training mode with dropout, or that packs in
-            a way that is not followed (two directions, a step that raises).
-        DisagreementError: the classifier gives other logits than the network, for most of the sequences; where it
-            does not pack, for one of them, or for one that is changed at random.
+        UnsupportedError: a network that cannot be read as a classifier, that is in training mode with dropout, or whose
+            packing is not supported (two directions, a sequence that raises an error).
+        DisagreementError: classifier and network have different logits: with packing for most sequences, without
+            packing for one sequence, also with random changes.
 
     Example:
         >>> from torch.nn.utils.rnn import pack_padded_sequence
@@ -106,9 +106,9 @@ def reading(model: Any, x: Any) -> Reading:
     if isinstance(model, nn.Module):
         refuse_dropout(model)
     known = (ClassifierNetwork, SequenceModel)
-    watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
-    if watched is not None:
-        return _packed(model, *watched)
+    recorded = None if isinstance(model, known) or not isinstance(model, nn.Module) else _recorded_runs(model, x)
+    if recorded is not None:
+        return _packed(model, *recorded)
     if (measured := _measured(model)) is not None:
         return Reading(measured)
     subject = classifier(model)
@@ -119,7 +119,7 @@ def reading(model: Any, x: Any) -> Reading:
 
 
 def _measured(model: Any) -> MeasuredClassifier | None:
-    """Return the classifier of a ``SequenceModel`` with gated linear layers and one class a sequence; else ``None``."""
+    """Return the classifier of a ``SequenceModel`` with gated linear layers and one class per sequence, or ``None``."""
     if not isinstance(model, SequenceModel) or model.reduction == "all":
         return None
     if not any(isinstance(part, GatedLinearBlock) for part in model.modules()):
@@ -132,18 +132,18 @@ def _agree_on_data(model: Run, subject: Classifier, x: Any) -> None:
     """Cross-check a network and its classifier on some of the data, also with random changes up to 1e4."""
     x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
     if x.ndim != 3 or x.dtype.kind != "f" or x.shape[2] != subject.inputs or not x.size or not np.isfinite(x).all():
-        return  # who reads the data says so
-    x, rng = x[:_MOST].astype(np.float64), np.random.default_rng(0)
+        return  # the caller reports invalid data
+    x, rng = x[:_CHECKED].astype(np.float64), np.random.default_rng(0)
     size = np.abs(x).mean(axis=(1, 2), keepdims=True)
-    for change in (0.0, *(scale * size for scale in _SCALES), *_FAR):
+    for change in (0.0, *(scale * size for scale in _SCALES), *_LARGE_SCALES):
         agree_on(model, subject, x + change * rng.normal(size=x.shape))
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """Run of a network on a sequence ``(time, features)``: the steps that it read, and its logits.
+    """Run of a network on a sequence ``(time, features)``: the number of steps that it read, and its logits.
 
-    They are NaN where its recurrent part got something else than the sequence.
+    The logits are NaN if the recurrent part received other values than the sequence.
     """
 
     x: NDArray[np.float64]
@@ -151,44 +151,44 @@ class _Run:
     logits: NDArray[np.float64]
 
 
-class _Watch:
+class _Recorder:
     """Float64 copy of a network that records the inputs of its recurrent parts, one sequence at a time."""
 
     def __init__(self, model: nn.Module) -> None:
         self.name, self.runs = type(model).__name__, twin(model).to(device="cpu", dtype=torch.float64).eval()
-        self.given: list[tuple[str, Any]] = []
+        self.received: list[tuple[str, Any]] = []
         self.change: torch.Tensor | None = None
         self.paths: set[str] = set()
         for path, part in self.runs.named_modules():
             if isinstance(part, nn.RNNBase):
-                part.register_forward_pre_hook(self._seen_at(path), with_kwargs=True)
+                part.register_forward_pre_hook(self._hook_at(path), with_kwargs=True)
 
-    def _seen_at(self, path: str) -> Any:
-        def seen(part: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _hook_at(self, path: str) -> Any:
+        def hook(part: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
             value = args[0] if args else named.get("input")
             if isinstance(value, PackedSequence) and self.change is not None:
                 value = value._replace(data=value.data + self.change[: len(value.data)])
                 args, named = ((value, *args[1:]), named) if args else (args, {**named, "input": value})
-            self.given.append((path, value))
+            self.received.append((path, value))
             return args, named
 
-        return seen
+        return hook
 
     def run(self, x: NDArray[np.float64], change: NDArray[np.float64] | None = None) -> _Run | None:
         """Run one sequence; ``None`` if nothing is packed. Errors of the network are passed on.
 
         Args:
             x: ``(time, features)``.
-            change: change of the recurrent part's input, invisible to the code that determines the number of steps.
+            change: added to the recurrent part's input, after the network has computed the number of steps.
 
         Raises:
             UnsupportedError: several packed runs, or no row of logits.
         """
-        self.given.clear()
+        self.received.clear()
         self.change = None if change is None else torch.tensor(change)
         with torch.no_grad():
             out = two_logits(self.runs(torch.tensor(x)[None]), 1)
-        packed = [(path, value) for path, value in self.given if isinstance(value, PackedSequence)]
+        packed = [(path, value) for path, value in self.received if isinstance(value, PackedSequence)]
         if not packed:
             return None
         self.paths.update(path for path, _ in packed)
@@ -204,51 +204,50 @@ class _Watch:
         return _Run(x, steps, out[0].numpy() if same else np.full(out.shape[1], np.nan))
 
 
-def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
-    """Return the path of the packing part, and runs on every sequence, unchanged and changed in its own steps.
+def _recorded_runs(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
+    """Return the path of the packing part, and runs on every sequence, unchanged and with changes of its steps.
 
-    ``None`` if it does not pack, or does not run at all; a later call reports the error.
+    ``None`` if the network does not pack, or if its first run fails; a later call then reports the error.
 
     Raises:
-        UnsupportedError: a sequence that it does not take by itself, or see ``_Watch.run``.
+        UnsupportedError: the network does not accept a single sequence; see also ``_Recorder.run``.
     """
     x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
     if x.ndim != 3 or not len(x) or x.dtype.kind != "f" or not any(isinstance(p, nn.RNNBase) for p in model.modules()):
         return None
-    watch, rng, out = _Watch(model), np.random.default_rng(0), []
+    recorder, rng, out = _Recorder(model), np.random.default_rng(0), []
     for k, row in enumerate(x.astype(np.float64)):
         try:
-            first = watch.run(row)
+            first = recorder.run(row)
         except UnsupportedError:
             raise
-        except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
+        except (Exception, SystemExit) as error:  # a user's network may raise anything
             if k == 0:
                 return None
             line = " ".join(str(error).split())[:160]
-            raise UnsupportedError(f"{watch.name} does not take row {k}: {type(error).__name__}: {line}") from error
+            raise UnsupportedError(f"{recorder.name} does not take row {k}: {type(error).__name__}: {line}") from error
         if first is None:
             return None
         size = float(np.abs(row[: first.steps]).mean()) or 1.0
-        sizes = (*(scale * size for scale in _SCALES), *(_FAR if k < _MOST else ()))
-        out.append([first, *_changed(watch, first, sizes, rng)])
-    return watch.paths.pop(), out
+        sizes = (*(scale * size for scale in _SCALES), *(_LARGE_SCALES if k < _CHECKED else ()))
+        out.append([first, *_changed(recorder, first, sizes, rng)])
+    return recorder.paths.pop(), out
 
 
-def _changed(watch: _Watch, first: _Run, sizes: Sequence[float], rng: np.random.Generator) -> Iterator[_Run]:
-    """Yield runs on the same sequence with other values in its own steps, against chance agreement.
+def _changed(recorder: _Recorder, first: _Run, sizes: Sequence[float], rng: np.random.Generator) -> Iterator[_Run]:
+    """Yield runs with random changes of a sequence's values, so that agreement by chance is unlikely.
 
-    The values are changed where they come in, and once more where the recurrent part reads them, with the number of
-    steps as it is.
+    Each change is applied at the recurrent part, which keeps the number of steps, and at the network's input.
 
     Yields:
-        The runs that came to an end.
+        The runs that raise no error.
     """
     valid = np.arange(len(first.x))[:, None] < first.steps
     for size in sizes:
         change = np.where(valid, size * rng.normal(size=first.x.shape), 0.0)
-        outputs = [watch.run(first.x, change)]
-        with suppress(Exception, SystemExit):  # as where no step is left to a network that looks for its end
-            outputs.append(watch.run(first.x + change))
+        outputs = [recorder.run(first.x, change)]
+        with suppress(Exception, SystemExit):  # for example if the changed sequence seems to have no steps
+            outputs.append(recorder.run(first.x + change))
         yield from filter(None, outputs)
 
 
@@ -256,26 +255,27 @@ def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
     """Return the classifier with a packing network's logits over the steps that it reads."""
     name = type(model).__name__
     if getattr(model.get_submodule(path), "bidirectional", False):
-        raise UnsupportedError(f"{path} of this {name} is bidirectional: local certificates are for one direction")
+        raise UnsupportedError(f"{path} of this {name} is bidirectional: local certificates need one direction")
     candidates = [replace(reading, packed=True) for reading in by_parts(model)]
-    apart = np.array([[_apart(reading, each) for each in runs] for reading in candidates])
-    best = int(np.argmax((apart <= ROUNDING).sum(axis=1)))
-    agrees = apart[best] <= ROUNDING
-    if 2 * agrees.sum() < len(agrees):  # where most answers come from elsewhere, the others may agree by chance
+    errors = np.array([[_largest_error(reading, each) for each in runs] for reading in candidates])
+    best = int(np.argmax((errors <= ROUNDING).sum(axis=1)))
+    agrees = errors[best] <= ROUNDING
+    if 2 * agrees.sum() < len(agrees):  # if most sequences disagree, the others may agree by chance
         raise DisagreementError(
             f"the logits of this {name} are not those of {path} with a head on the last packed step or on the mean "
-            f"of all ({agrees.sum()} of {len(agrees)} agree, the first is apart by {apart[best][0]:.1e})"
+            f"of all ({agrees.sum()} of {len(agrees)} agree; the first has a relative difference of "
+            f"{errors[best][0]:.1e})"
         )
     return Reading(candidates[best], np.array([each[0].steps for each in runs]), agrees)
 
 
-def _apart(subject: Classifier, runs: list[_Run]) -> float:
-    """Return the largest distance of a classifier's logits from the network's; infinite without comparison."""
+def _largest_error(subject: Classifier, runs: list[_Run]) -> float:
+    """Return the largest relative difference of the logits of two networks; infinite without a changed run."""
     most = 0.0 if len(runs) > 1 else np.inf
     for run in runs:
         if run.logits.shape != (subject.classes,) or run.x.shape[1] != subject.inputs or run.steps > len(run.x):
             return np.inf
         expected = subject.logits(run.x[: run.steps])
-        off = float(np.abs(run.logits - expected).max() / (1.0 + np.abs(expected).max()))
-        most = max(most, off) if off <= np.inf else np.inf  # NaN is no agreement
+        error = float(np.abs(run.logits - expected).max() / (1.0 + np.abs(expected).max()))
+        most = max(most, error) if error <= np.inf else np.inf  # NaN is no agreement
     return most

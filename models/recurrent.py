@@ -2,7 +2,7 @@
 
 A layer stores parameters. ``prepare`` realizes its matrices once per forward pass, ``drive`` computes what the input
 adds for all times, ``transition`` advances the state by one step, ``walk`` is the loop over time. Further methods
-return what is known of a layer, by default nothing: time base, contraction gap, bounds of its spectrum, law of norms.
+return known properties of a layer, by default none: duration of a step, contraction gap, eigenvalues, expected norms.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
         The decorator, which gives the class back.
 
     Raises:
-        ConfigurationError: the name is taken, and ``replace`` was not said.
+        ConfigurationError: the name is taken, and ``replace`` is False.
 
     Example:
         >>> from stability.models import ElmanRNN, describe
@@ -52,8 +52,8 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
     def register(cls: type[Layer]) -> type[Layer]:
         if not replace and LAYERS.get(name, cls) is not cls:
             raise ConfigurationError(
-                f"the layer name {name!r} belongs to {LAYERS[name].__module__}.{LAYERS[name].__qualname__}: take "
-                f"another one, or say register_layer({name!r}, replace=True)"
+                f"the layer name {name!r} belongs to {LAYERS[name].__module__}.{LAYERS[name].__qualname__}: choose "
+                f"another name, or call register_layer({name!r}, replace=True)"
             )
         LAYERS[name] = cls
         cls.layer_name = name
@@ -63,7 +63,7 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
 
 
 class Step(NamedTuple):
-    """Step of a walk: its drive, the states before and after it, and the prepared matrices."""
+    """One step of ``walk``: the input's term, the states before and after the step, and the prepared matrices."""
 
     drive: Tensor
     before: Any
@@ -75,14 +75,14 @@ class RecurrentLayer(nn.Module, ABC):
     """Base of recurrent layers: ``outputs, state = layer(x)``; ``output, state = layer.step(x_t, state)``.
 
     Args:
-        sizes: ``input_size``, ``hidden_size`` and, where it is another, ``output_size``; none where the layer sets
-            these attributes itself.
+        sizes: ``input_size``, ``hidden_size`` and, if different, ``output_size``; no sizes if the layer sets these
+            attributes itself.
 
     Attributes:
         input_size: features per time step.
         hidden_size: size of the hidden state ``h``.
         output_size: size of an output.
-        bidirectional: whether the layer also runs from the end.
+        bidirectional: whether a second recurrence runs from the end of the sequence.
     """
 
     layer_name: str = ""
@@ -118,7 +118,7 @@ class RecurrentLayer(nn.Module, ABC):
         """Return the constructor's keyword arguments that build this layer again (JSON values only).
 
         Raises:
-            ConfigurationError: an argument that the layer keeps under no attribute of its name.
+            ConfigurationError: an argument without an attribute of the same name.
         """
         names = constructor_arguments(type(self))
         missing = next((name for name in names if not hasattr(self, name)), None)
@@ -133,7 +133,7 @@ class RecurrentLayer(nn.Module, ABC):
         """Return the arguments for ``repr``."""
         try:
             return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
-        except ConfigurationError:  # a user's layer that is not made to be saved
+        except ConfigurationError:  # a user's layer that cannot be saved
             return ""
 
     @property
@@ -179,7 +179,7 @@ class RecurrentLayer(nn.Module, ABC):
 
         Args:
             state: the state after the step.
-            drive: input of the step.
+            drive: the input's term of the step.
             prepared: result of ``prepare``.
 
         Returns:
@@ -232,7 +232,7 @@ class RecurrentLayer(nn.Module, ABC):
             state: state before the first step; ``None`` for the layer's own.
 
         Yields:
-            What drove the step, the state before and after it, and what ``prepare`` returned.
+            See ``Step``.
 
         Example:
             >>> from stability.models import ElmanRNN
@@ -314,7 +314,7 @@ class RecurrentLayer(nn.Module, ABC):
             A scalar: a rate per unit of time, or per step for maps.
 
         Raises:
-            UnsupportedError: a layer that contracts for no weights, or without a known bound.
+            UnsupportedError: no weights make the layer contract, or no bound is known.
         """  # noqa: DOC501 - made by a function
         raise no_contraction_gap(self)
 
@@ -322,7 +322,7 @@ class RecurrentLayer(nn.Module, ABC):
         """Return intervals of the real parts of the eigenvalues of ``matrices()``, by name, where known.
 
         Args:
-            published: the intervals as the layer's paper prints them, where they are other ones.
+            published: return the intervals printed in the layer's paper, if they differ.
 
         Returns:
             ``(low, high)`` by name; empty here.
@@ -346,7 +346,7 @@ class RecurrentLayer(nn.Module, ABC):
         """Return the subject of claims about this layer, in exact float64 copies of its weights.
 
         Args:
-            continuous: the differential equation behind the layer instead of the map that runs.
+            continuous: return the differential equation behind the layer instead of the map that runs.
 
         Returns:
             A ``DrivenSystem`` or another subject; by default an ``OpaqueMap``, about which ``certify`` is inconclusive.

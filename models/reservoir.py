@@ -20,13 +20,13 @@ KINDS = ("orthogonal", "gaussian")
 class EchoStateRNN(LureLayer):
     r"""Echo state network :math:`h^+ = (1 - a) h + a \phi(W h + U x + b)` with fixed random W, U and b.
 
-    ``orthogonal``: ``W = radius Q`` with Q drawn evenly from the orthogonal matrices (the Q of a Gaussian matrix); with
-    ``radius < 1`` and slopes in [0, 1] the map contracts by ``1 - a + a radius`` a step, which is the echo state
+    ``orthogonal``: ``W = radius Q`` with Q uniform over the orthogonal matrices (the Q of a Gaussian matrix). With
+    ``radius < 1`` and slopes in [0, 1] the map contracts by ``1 - a + a radius`` per step, which is the echo state
     property, and ``certify`` proves it. ``gaussian``: Gaussian W scaled to the spectral radius ``radius``, the usual
     recipe, which does not imply contraction.
 
-    Weights are parameters without gradient: files keep them, optimizers leave them. ``stability.analysis.fit_readout``
-    solves for the head in one go.
+    Weights are parameters without gradient: files contain them, optimizers do not change them.
+    ``stability.analysis.fit_readout`` fits the head by least squares.
 
     Args:
         input_size: features per time step.

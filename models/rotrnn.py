@@ -53,8 +53,8 @@ class RotRNN(LinearLayer):
         theta: ``(heads, d // 2)``.
         M: ``(heads, d, d)``.
         B: ``(heads, d, input_size)``.
-        C: ``(output_size, hidden_size)``; ``C_back`` likewise, for the backward direction.
-        D: ``(output_size,)``, or ``(output_size, input_size)`` where the two differ.
+        C: ``(output_size, hidden_size)``; ``C_back`` has the same shape, for the backward direction.
+        D: ``(output_size,)``, or ``(output_size, input_size)`` if the two sizes differ.
 
     Raises:
         ConfigurationError: heads that do not divide the state, or an option out of its range.

@@ -1,7 +1,7 @@
 """Loading of models from every form of MODEL on the command line.
 
-The content of a file decides what it is, not its suffix. Sizes are checked before memory is taken; pickled code is
-never run: ``torch.load`` with ``weights_only=True``, or an unpickler that makes tensors and nothing else.
+The content of a file decides its form, not its suffix. Sizes are checked before memory is allocated. Pickled code is
+never run: files are read by ``torch.load`` with ``weights_only=True``, or by an unpickler that creates only tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stability.user_code import ALLOW, may_run, names_code
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer, with_origin
 from .adapters.state_dicts import CELLS, quote, state_dict_subject
-from .factories import from_factory, registered_layer, users_code
+from .factories import from_factory, registered_layer, running_user_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.checkpoints import Placeholder, read_torch_file
 from .readers.matlab import HEADER, read_mat
@@ -51,8 +51,8 @@ class Source:
 
     Attributes:
         subject: the system that claims are about.
-        module: the ``torch`` module where the source holds a whole one, else ``None``.
-        info: record of the reading: ``form``, ``path``, and for weights ``cell``, ``part``, ``layers``, ``dtype``.
+        module: the ``torch`` module if the source holds a complete one, else ``None``.
+        info: description of the source: ``form``, ``path``, and for weights ``cell``, ``part``, ``layers``, ``dtype``.
     """
 
     subject: Any
@@ -76,15 +76,15 @@ def load_subject(
         spec: the name.
         cell: cell type of a state dict whose weights do not determine it: ``rnn_tanh``, ``rnn_relu``, ``lstm``,
             ``gru``.
-        input_box: ``(low, high)`` that the inputs stay in, numbers or one entry an input; for gated cells.
-        continuous: the differential equation behind a layer instead of the map that runs.
+        input_box: ``(low, high)``, bounds of the inputs as numbers or vectors; for gated cells.
+        continuous: return the differential equation behind a layer instead of the map that runs.
 
     Returns:
         Subject, module and description.
 
     Raises:
-        FileFormatError: missing, invalid, truncated, hostile, or of no known form: one line that says so.
-        ConfigurationError: ambiguous (the choices are named), or a factory that cannot be used.
+        FileFormatError: a missing, invalid, truncated or malicious file, or one of an unknown form.
+        ConfigurationError: an ambiguous name (the message lists the choices), or a factory that cannot be used.
         UnsupportedError: a model for which there is no criterion.
     """
     source = _find(spec, cell)
@@ -107,19 +107,19 @@ def load_subject(
 
 
 def load_module(spec: str | Path) -> nn.Module | None:
-    """Load the network of a name that can run on data; unlike a subject it needs no system.
+    """Load the network of a name as a module that runs on data; it need not have a system.
 
-    Of an ONNX file it is there where what follows the recurrent nodes is one linear head, a softmax left off.
+    An ONNX file has such a network if its recurrent nodes are followed by one linear head; a softmax is left out.
 
     Args:
         spec: a name, as for ``load_subject``.
 
     Returns:
-        The module; ``None`` where the source holds recurrent weights or matrices only.
+        The module; ``None`` if the source holds only recurrent weights or matrices.
 
     Raises:
-        FileFormatError: missing, invalid, truncated, hostile, or of no known form.
-        ConfigurationError: ambiguous, or a factory that cannot be used.
+        FileFormatError: see ``load_subject``.
+        ConfigurationError: see ``load_subject``.
     """
     return _find(spec, None).module
 
@@ -154,7 +154,7 @@ def _part_of_factory(name: str, part: str) -> Source:
         ConfigurationError: no module, or one without such a part.
     """
     produced = from_factory(name)
-    with users_code(name, "gives a model that cannot be read"):
+    with running_user_code(name, "gives a model that cannot be read"):
         parts = recurrent_parts(produced) if isinstance(produced, nn.Module) else {}
     if part not in parts:
         known = "it is one recurrent layer itself" if "" in parts else f"it has {quote(parts) or 'none'}"
@@ -167,25 +167,26 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
         weights = path / MODEL_FILE
         if not weights.is_file():
             raise FileFormatError(f"{path} is a directory without a {MODEL_FILE}: not a run directory")
-        model = _told(path)
-        if "format" not in read_metadata(weights) and (path / "run.json").is_file():  # a network of one's own, trained
+        model = _model_record(path)
+        if "format" not in read_metadata(weights) and (path / "run.json").is_file():  # a trained user network
             return _own_run(path, model, weights, cell, part)
         if model.get("layer") not in LAYERS and (code := str(model.get("code") or "")):
             if not may_run(code):
-                raise FileFormatError(f"{path} {_elsewhere(code)}")
+                raise FileFormatError(f"{path} {_code_not_run(code)}")
             registered_layer(code)
         return _source("run directory", path, load(path))
     return _reader(path)(path, cell, part)
 
 
-def _told(path: Path) -> dict[str, Any]:
+def _model_record(path: Path) -> dict[str, Any]:
     """Return the model's description in a folder's ``run.json``; empty without one."""
     document = read_json(path / "run.json") if (path / "run.json").is_file() else None
     description = document.get("model") if isinstance(document, dict) else None
     return description if isinstance(description, dict) else {}
 
 
-def _elsewhere(code: str) -> str:
+def _code_not_run(code: str) -> str:
+    """Return the reason why the code of a run directory is not run, and what to do."""
     return (
         f"is made by {quote([code])[1:-1]}, which is not below this folder, or not as you trained with it: run the "
         f"command in the folder of the code, and for code that is new to you read it first and set {ALLOW}=1"
@@ -208,18 +209,18 @@ def _own_run(path: Path, record: dict[str, Any], weights: Path, cell: str | None
         cell = record["cell"]
     source = _state_dict(read_tensors(weights), weights, cell, part, "run directory")
     name = quote([str(record.get("class"))])[1:-1] if "class" in record else "a network"
-    why = (
+    reason = (
         f"it was trained from a network of your own, {name}, whose code is not in it. Name a function that makes the "
         f"network and loads {weights} into it, package.module:function"
     )
-    return replace(source, info={**source.info, "no_network": f"it {_elsewhere(code)}" if code else why})
+    return replace(source, info={**source.info, "no_network": f"it {_code_not_run(code)}" if code else reason})
 
 
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
     """Return the reader of a file by its first bytes."""
     with as_file_errors(path):
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for without end
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait forever
             raise FileFormatError(f"{path} is neither a regular file nor a directory")
         with path.open("rb") as handle:
             head = handle.read(16)
@@ -227,7 +228,7 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         raise FileFormatError(f"{path} is empty")
     if head.startswith(b"\x93NUMPY"):
         raise FileFormatError(f"{path} holds one bare array; save A and W together with numpy.savez")
-    if head[8:9] == b"{":  # first: the eight bytes before it are a length, which may look like any other beginning
+    if head[8:9] == b"{":  # tested first: eight bytes of length may look like the start of another format
         return _from_safetensors
     readers = {
         b"PK": _from_zip,
@@ -235,7 +236,7 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         b"{": _from_json,
         HEADER: lambda path, cell, part: _from_arrays(read_mat(path), path, cell, part, "mat"),
     }
-    matches = [read for beginning, read in readers.items() if head.lstrip().startswith(beginning)]
+    matches = [read for start, read in readers.items() if head.lstrip().startswith(start)]
     if matches:
         return matches[0]
     if head.startswith((b"\x89HDF", b"MATLAB 7.3")):
@@ -280,7 +281,7 @@ def _from_torch(path: Path, cell: str | None, part: str | None, members: list[Zi
     return _state_dict(_state(content, path, "tensors"), path, cell, part, "torch state dict")
 
 
-def _state(content: Any, path: Path, wanted: str) -> Mapping[str, Any]:
+def _state(content: Any, path: Path, expected: str) -> Mapping[str, Any]:
     """Return the dictionary of weights or matrices inside a checkpoint or a document."""
     for _ in range(4):
         if not isinstance(content, Mapping) or is_state_dict(map(str, content)) or not content.keys().isdisjoint("AW"):
@@ -296,7 +297,7 @@ def _state(content: Any, path: Path, wanted: str) -> Mapping[str, Any]:
         kind = f"a dictionary of {quote(content)}"
         if is_state_dict(map(str, content)) or any(isinstance(value, (Tensor, list)) for value in content.values()):
             return content
-    raise FileFormatError(f"{path} must hold a dictionary of {wanted}, it holds {kind}: save model.state_dict()")
+    raise FileFormatError(f"{path} must hold a dictionary of {expected}, it holds {kind}: save model.state_dict()")
 
 
 def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:
@@ -325,8 +326,8 @@ def _source(form: str, path: str | Path, parts: Any, **info: Any) -> Source:
 
 
 def _subject_of(source: Source, read: Callable[[], Any]) -> Any:
-    """Return the subject; a factory's model runs user code, so it is called as carefully as the factory."""
+    """Return the subject; if the model comes from a factory, its code runs inside ``running_user_code``."""
     if source.info.get("form") != "factory":
         return read()
-    with users_code(str(source.info["path"]), "gives a model that cannot be read"):
+    with running_user_code(str(source.info["path"]), "gives a model that cannot be read"):
         return read()

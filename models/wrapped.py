@@ -41,10 +41,10 @@ def two_rows(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, n
 
 
 class TwoLogits(nn.Module):
-    """Binary classifier with one logit ``z`` (sigmoid, binary cross entropy), as one with the logits ``(0, z)``.
+    """Binary classifier with one logit ``z`` (sigmoid, binary cross entropy), converted to the logits ``(0, z)``.
 
     Args:
-        model: answers ``(batch,)`` or ``(batch, 1)``.
+        model: network with outputs ``(batch,)`` or ``(batch, 1)``.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -57,13 +57,13 @@ class TwoLogits(nn.Module):
 
 
 class WithLengths(nn.Module):
-    """Network ``model(x, lengths)`` as a function of ``x``: padded steps hold a marking value.
+    """Network ``model(x, lengths)`` as a function of ``x``, in which padded steps hold a special value.
 
-    The network itself gets zeros there. The mark is exact as long as padded steps are unchanged.
+    The network itself gets zeros at these steps. The lengths are exact as long as padded steps do not change.
 
     Args:
         model: the network.
-        padding: ``(features,)`` value of a padded step; no own step may be equal to it.
+        padding: ``(features,)`` value of a padded step, different from every other step.
     """
 
     padding: Tensor
@@ -74,7 +74,7 @@ class WithLengths(nn.Module):
         self.register_buffer("padding", padding)
 
     def forward(self, x: Tensor) -> Any:
-        """Return the network's output for sequences and their numbers of steps."""
+        """Return the network's output for the sequences and their lengths."""
         valid = steps_up_to_last((x != self.padding).any(2))
         return self.model(torch.where(valid[:, :, None], x, 0.0), valid.sum(1).cpu())
 
@@ -102,7 +102,7 @@ def takes_lengths(model: nn.Module) -> bool:
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the network inside of ``TwoLogits`` and ``WithLengths``."""
+    """Return the network inside ``TwoLogits`` and ``WithLengths``."""
     return unwrapped(model.model) if isinstance(model, (TwoLogits, WithLengths)) else model
 
 
@@ -117,13 +117,13 @@ class Scaled(nn.Module):
         self.register_buffer("scale", scale)
 
     def forward(self, x: Tensor, *lengths: Tensor) -> Any:
-        """Return the network's output for inputs in these units."""
+        """Return the network's output for inputs in units of ``scale``."""
         return self.model(x * self.scale, *lengths)
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredClassifier:
-    """Classifier that no local certificate covers, with what attacks need of a ``Classifier``.
+    """Classifier that no local certificate covers, with the methods of ``Classifier`` that attacks use.
 
     Attributes:
         module: the network in float64, in evaluation mode.
@@ -145,7 +145,7 @@ class MeasuredClassifier:
 def scaled(model: Any, scale: Tensor) -> Any:
     """Return a network, or a subject of claims, with inputs in units of ``scale (features,)``, all positive.
 
-    The input weights of a subject are multiplied by the scale in float64; claims say that they are about these.
+    The input weights of a subject are multiplied by the scale in float64; claims state that they hold for the products.
     """
     if isinstance(model, TwoLogits):
         return TwoLogits(scaled(model.model, scale))

@@ -8,7 +8,7 @@ from typing import Any
 from .formatting import number
 
 SHOWN = 4
-"""Features of which each has its own interval in a sentence; of more, the widest is told."""
+"""Most features whose intervals are listed in a sentence; with more, one interval that contains all is given."""
 Ends = tuple[list[float], list[float]]
 
 

@@ -1,4 +1,4 @@
-"""Report of networks and data that are in memory."""
+"""Report on networks and data in memory."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ def report(
     progress: Callable[[str, str], Any] | None = None,
     **data: Any,
 ) -> Path:
-    """Examine networks on arrays of data, and draw the page.
+    """Analyze networks on arrays of data, and write the report page.
 
     Args:
-        models: a network, called as ``model(x)``, or several by name; also those that take tokens by an embedding.
-        x: ``(n, time, features)`` floating, tokens ``(n, time)``, or a list of sequences of unequal length.
-        y: ``(n,)`` integers for classes, floats for values; a target at every step: see ``task_from_arrays``.
-        out: the folder; run again over the same one, what is finished is kept.
-        quick: small budgets.
+        models: a network, called as ``model(x)``, or several networks by name; an embedding may read tokens.
+        x: floats ``(n, time, features)``, tokens ``(n, time)``, or a list of sequences of unequal length.
+        y: ``(n,)`` integers for classes or floats for values; for a target at every step see ``task_from_arrays``.
+        out: output folder; a second run in the same folder keeps finished results.
+        quick: use small budgets.
         seed: random seed.
-        input_box: ends of the box that every input stays in, of claims about inputs in a box (all of LSTM and GRU,
-            a further one of other networks); by default the range of the data, of these a little more.
+        input_box: lower and upper end of all inputs, for claims about inputs in a box: the only claims for LSTM and
+            GRU, and further claims for other networks. Default: the range of the data, slightly widened for
+            networks other than LSTM and GRU.
         overwrite: whether a report of other models or settings may be replaced.
-        progress: called with a model's name and what is being done.
-        **data: ``x_test``, ``y_test``, ``classes``, ``lower``, ``upper``, ``lengths``, ``mask`` and their likes for the
-            test part, ``loss`` for a loss of one's own.
+        progress: called with a model's name and the current analysis.
+        **data: ``x_test``, ``y_test``, ``classes``, ``lower``, ``upper``, ``lengths`` and ``mask``, which exist for the
+            test part, too, and ``loss``, a user's loss function.
 
     Returns:
         Path of ``report.html``.
 
     Raises:
-        ConfigurationError: no network, options that are none, or data that do not fit.
-        StabilityError: a model whose examination failed; what is there is drawn.
+        ConfigurationError: no network, an unknown option, or data that do not fit the networks.
+        StabilityError: the analysis of a model failed; the page with the other results is written.
 
     Example:
         >>> from stability.models import ElmanRNN, SequenceModel
@@ -65,9 +66,9 @@ def report(
     networks = dict(models) if isinstance(models, Mapping) else {type(models).__name__: models}
     wrong = next((name for name, model in networks.items() if not isinstance(model, nn.Module)), None)
     if wrong is not None or not networks:
-        raise ConfigurationError(f"models must be a torch.nn.Module, or several by name; {wrong} is none")
-    with in_memory({"x": x, "y": y, **data}) as place:
-        task_options = ("data", {"file": place, "digest": read_source(place).digest, "held_out": None})
+        raise ConfigurationError(f"models must be a torch.nn.Module, or several by name; {wrong} is no Module")
+    with in_memory({"x": x, "y": y, **data}) as source:
+        task_options = ("data", {"file": source, "digest": read_source(source).digest, "held_out": None})
         task = make_task("data", seed=seed, **task_options[1])
         for name, model in networks.items():
             joined(task, model, name)
@@ -80,9 +81,10 @@ def report(
         with opened(campaign, overwrite=overwrite, pages=page_files()):
             outcomes = run_campaign(campaign, processes=1, news=progress, overwrite=overwrite)
             failed = {o.name: o.error for o in outcomes if o.error is not None}
+            reasons = "; ".join(f"{k}: {v}" for k, v in failed.items())
             if len(failed) == len(subjects):
-                raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
+                raise StabilityError(reasons)
             page = render(out, overwrite=overwrite, formats=QUICK_FORMATS if quick else FORMATS)
     if failed:
-        raise StabilityError(f"{page} lacks: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
+        raise StabilityError(f"{page} lacks models whose analysis failed: {reasons}")
     return page

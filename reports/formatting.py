@@ -325,7 +325,7 @@ def table(
         header: names of the columns.
         rows: the cells.
         right: indices of the columns that are aligned to the right.
-        most: maximum width of a cell in characters; longer cells are wrapped.
+        most: maximum width of a column in characters; longer cells are wrapped.
 
     Returns:
         Lines without a final newline.

@@ -10,9 +10,11 @@ from typing import Any
 from markupsafe import Markup, escape
 
 SEGMENT = 24
-_JOINERS = "\u200c\u200d"  # part of words and of emoji; they move nothing
+"""Most characters of a name without a possible line break."""
+_JOINERS = "\u200c\u200d"  # invisible, but parts of words and of emoji: not escaped
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-_SUSPECT = re.compile("[^\x20-\x7e\u00a1-\u00ac\u00ae-\u05ff\u3000-\ud7ff]")  # what may be one of those
+"""Unicode categories of invisible characters: controls, formats, surrogates, line and paragraph separators."""
+_SUSPECT = re.compile("[^\x20-\x7e\u00a1-\u00ac\u00ae-\u05ff\u3000-\ud7ff]")  # fast test before the exact one
 
 
 def _escaped(character: str) -> str:
@@ -30,11 +32,11 @@ def printable(text: Any, keep: str = "") -> str:
     r"""Escape every invisible character of a text (controls, direction marks, lone surrogates).
 
     Args:
-        text: anything; it is turned into text first.
-        keep: characters that stay as they are.
+        text: any value; it is converted to text first.
+        keep: characters that are not escaped.
 
     Returns:
-        Text that can be encoded, stands in XML, and steers neither a terminal nor the order of what follows.
+        Text that is valid in UTF-8 and XML, and that cannot control a terminal or the direction of the following text.
 
     Example:
         >>> print(printable("a\x1b[31mb\n\u202ec"), printable("\udcff"), printable("模型 α"))
@@ -44,7 +46,7 @@ def printable(text: Any, keep: str = "") -> str:
 
 
 def terminal_safe(text: str) -> str:
-    r"""Make a text of several lines printable; line breaks and tabulators stay.
+    r"""Make a text of several lines printable; line breaks and tabs stay.
 
     Example:
         >>> print(terminal_safe("one\ntwo\x1b]0;title\x07"))
@@ -71,7 +73,7 @@ def clean(value: Any) -> Any:
 
 
 def breakable(text: str) -> Markup:
-    """Return a name as HTML that may be broken after separators of words, else every ``SEGMENT`` letters.
+    """Return a name as HTML with possible line breaks after separators of words and every ``SEGMENT`` characters.
 
     Example:
         >>> breakable("nets:my_lstm<1>"), breakable("x" * 25)[20:]
@@ -97,7 +99,7 @@ def columns(text: str) -> int:
 
 
 def cut(text: str, letters: int) -> str:
-    """Shorten a text of any length to some letters by leaving out its middle.
+    """Shorten a text to a number of characters by leaving out its middle.
 
     Example:
         >>> cut("a message of a file", 10)
@@ -110,14 +112,14 @@ def cut(text: str, letters: int) -> str:
 
 
 def shorten(text: str, room: int) -> str:
-    """Shorten a text to some terminal columns by leaving out its middle.
+    """Shorten a text to a number of terminal columns by leaving out its middle.
 
     Args:
         text: a printable text.
-        room: columns, at least 3.
+        room: number of columns, at least 3.
 
     Returns:
-        The text itself where it fits, else its beginning, an ellipsis and its end.
+        The text itself if it fits, else its beginning, an ellipsis and its end.
 
     Example:
         >>> shorten("runs-of-the-second-week-17", 12), shorten("short", 12)
@@ -159,9 +161,9 @@ _ONE = re.compile(r"entries in \[(\S+), \1\]")
 
 
 def single_value(sentence: Any) -> str:
-    """Replace ranges with equal ends in a certificate's sentence by their one value.
+    """Replace ranges with equal ends by one value in a certificate's sentence, for display.
 
-    The sentence itself is part of the certificate, and stays as the checker knows it.
+    The certificate keeps its sentence, which the checker compares literally.
 
     Example:
         >>> single_value("under the constant input of the proof (entries in [0.5, 0.5])")

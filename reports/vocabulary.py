@@ -216,7 +216,7 @@ def reason(summary: Mapping[str, Any] | None) -> str:
 
 
 def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | None = None) -> Sequence[tuple[str, str]]:
-    """Label and value of what a certificate's cover says, in reading order.
+    """Return the facts of a certificate as labels and values, in reading order.
 
     Args:
         summary: ``certificates.view``.
@@ -316,11 +316,11 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
 
 
 def notes(summary: Mapping[str, Any] | None, inputs: str = "", range_words: str = "the range of the data") -> list[str]:
-    """Return notes that a reader needs beside the verdict.
+    """Return notes that explain the limits of the verdict.
 
     Args:
         summary: ``certificates.view``.
-        inputs: ``boxes.box_note``: what inputs the claim is about, where it is not about every input.
+        inputs: ``boxes.box_note``, the inputs that the claim is about if it is not about every input.
         range_words: the range of inputs in which counterexamples were searched first.
 
     Example:

@@ -1,11 +1,11 @@
 """Certify the global stability of recurrent neural networks and measure their robustness.
 
-``certify`` answers with a ``Certificate``; ``verify`` re-proves it without a solver. Models live in
+``certify`` returns a ``Certificate``; ``verify`` checks its proofs again without a solver. Models are in
 ``stability.models``, measurements in ``stability.analysis``, pages and the command line in
 ``stability.reports``.
 
-Each name is loaded when it is asked for: who certifies matrices does not wait for what searches a gain. No file or
-folder here has the name of a function, which importing it would replace.
+Each public name is imported on first access, so that ``import stability`` is fast. No module has the name of a public
+function, since importing the module would replace the function.
 """
 
 from __future__ import annotations

@@ -41,10 +41,10 @@ ALIASES = {"kyp": "circle", "positive_real": "circle"}
 """Aliases of the circle criterion, which is decided as strict positive realness (Kalman-Yakubovich-Popov)."""
 CRITERIA = ("auto", *NAMES, "interval", "pairwise", "cascade")
 STAGES = (
-    try_criteria,  # for the subject's type, in order of cost, until one proves contraction
-    search_counterexamples,  # where they left it open
-    add_further_claims,  # what else is true: bounds, equilibria, gains, slower rates of smaller overshoot
-    claim_contraction_in_box,  # under inputs in a stated box
+    try_criteria,  # criteria for the subject's type, in order of cost, until one proves contraction
+    search_counterexamples,  # if no criterion holds
+    add_further_claims,  # bounds, equilibria, gains, slower rates with a smaller overshoot
+    claim_contraction_in_box,  # contraction under inputs in a stated box
     bound_stack_in_box,
 )
 
@@ -76,27 +76,26 @@ def certify(
         criterion: ``"auto"`` for all that apply, or one of ``CRITERIA``; also ``"kyp"`` for ``circle`` (see
             ``ALIASES``).
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
-        rate: ``"best"``, within ``tol``, in a metric of small overshoot, with slower rates of smaller overshoot among
-            the further claims; ``"any"`` for existence only, the fastest; or a number: at least this rate. Where that
-            is out of reach but another is proved, the certificate has the best rate, and says so: ``meta`` has the
-            number as ``asked_rate`` and whether it was reached as ``asked_rate_reached``.
-        tol: relative tolerance of the best rate (1e-6 up to 64 states, 1e-3 beyond, by default).
-        time_limit: seconds for the whole call, kept to within a factorization. When they are over, the best so far is
-            the answer, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit the
-            searches count their attempts: equal subject, options and seed give the equal certificate.
-        refute: search for a witness against the claim where no proof was found.
-        criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (small gain, circle)
-            are evaluated for their margins; ``"all"``: each searches for its own best rate as well.
+        rate: ``"best"``: the best rate within ``tol``, with a small overshoot; slower rates with a smaller overshoot
+            are further claims. ``"any"``: only some rate, the fastest search. A number: at least this rate; if it
+            cannot be proved, the certificate has the best rate that can. Then ``meta`` holds the number as
+            ``asked_rate``, and as ``asked_rate_reached`` whether it was proved.
+        tol: relative tolerance of the best rate; by default 1e-6 up to 64 states and 1e-3 for more.
+        time_limit: seconds for the whole call, exceeded by at most one factorization. After that time the best result
+            so far is returned, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit
+            the searches count their attempts, so that equal subject, options and seed give an equal certificate.
+        refute: search for a counterexample if no proof was found.
+        criteria: ``"needed"``: once the multiplier inequality is proved, the criteria that it implies (small gain,
+            circle) are evaluated for their margins only; ``"all"``: each also searches for its own best rate.
         seed: seed of the searches.
-        input_box: ``(low, high)``, numbers or ``(p,)``, that every input stays in: the claim is about those inputs.
-            A network that contracts under every input keeps that claim, with a faster rate under those inputs beside
-            it where one is proved; for another one sets of states are computed that it enters under such inputs, and
-            the claim is ``driven_contraction``, with what was found about every input (a refutation, say) among the
-            further claims, as are where the states end and that each constant input has one equilibrium. Gated cells
-            take the box into all their claims.
-        input_range: ``(low, high)``, the range of the data's inputs: witnesses against are looked for there first. The
-            claim stays one about every input. With it, or with a horizon, ``certificate.meta["witness"]`` says whether
-            the witness can happen: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
+        input_box: ``(low, high)``, numbers or ``(p,)``: bounds of every input, for claims about such inputs. If the
+            network contracts under every input, that is the main claim, and a faster rate in the box may be a further
+            one. Otherwise the main claim is ``driven_contraction``, proved on sets of states that the network enters
+            under such inputs; the result for every input, such as a refutation, is then a further claim. All claims
+            about gated cells are about the box.
+        input_range: ``(low, high)``, the range of the data's inputs, in which counterexamples are searched first. The
+            claim is still about every input. With a range or a horizon, ``certificate.meta["witness"]`` says whether
+            the counterexample can occur in use: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
         start: the initial state in use, zero by default.
         horizon: the number of steps in use.
         arithmetic: adds the claim ``as_it_runs``: a bound, at all steps, on the distance between a run in this
@@ -107,11 +106,10 @@ def certify(
 
     Returns:
         A ``Certificate``, or a ``CheckpointCertificate`` for the path of a checkpoint with gated linear layers;
-        ``certificate.verdict`` is certified, refuted or inconclusive. What it proves,
-        ``stability.verify`` re-proves.
+        ``certificate.verdict`` is certified, refuted or inconclusive. ``stability.verify`` checks its proofs again.
 
     Raises:
-        ConfigurationError: bad options, or a processor that flushes subnormal numbers to zero.
+        ConfigurationError: invalid options, or a processor that flushes subnormal numbers to zero.
         UnsupportedError: an object without a known system, or a criterion for another type.
 
     Example:
@@ -163,7 +161,7 @@ def restrict_inputs(subject: Any, input_box: Any) -> Any:
     """Restrict the inputs of a subject to a box; a subject whose claims hold for every input is returned unchanged.
 
     Raises:
-        ConfigurationError: a subject without inputs, or no box.
+        ConfigurationError: a subject without inputs, or an invalid box.
     """
     if input_box is None:
         return subject

@@ -23,7 +23,7 @@ Fact = tuple[str, str]
 
 
 class Displayed:
-    """Base of results: ``facts()`` makes the line of ``repr`` and the table of a notebook, ``TABLE`` names the frame.
+    """Base of results: ``facts()`` gives the line of ``repr`` and the table of a notebook, ``TABLE`` the data frame.
 
     Attributes:
         TABLE: name of the attribute whose entries are the rows of ``frame()``.
@@ -78,14 +78,14 @@ def draw_envelope(
 
     .. math:: \min_j C_j \rho_j^k \quad (\text{or } \min_j C_j e^{-\lambda_j t})
 
-    over the proved pairs ``(rate, overshoot)``, and each of them; the levels 1 (as far as at the start) and 1/2.
+    over the proved pairs ``(rate, overshoot)``, the curve of each pair, and the levels 1 (distance at the start), 1/2.
 
     Args:
-        pairs: rate and overshoot.
+        pairs: pairs of rate and overshoot.
         discrete: whether rates are per step.
         ax: axes to draw on; ``None``: a new figure.
-        title: above it; without pairs the only text.
-        until: the last step or time; by default where the bound has fallen to a hundredth.
+        title: text above the axes; the only text if there are no pairs.
+        until: the last step or time; by default the one at which the bound is a hundredth.
 
     Returns:
         The axes.

@@ -30,7 +30,7 @@ class MaskedError(NonFiniteError):
 
 
 class IllPosedError(StabilityError):
-    """The channel equation ``z = C x + D phi(z)`` is not known to have one solution."""
+    """The channel equation ``z = C x + D phi(z)`` is not proved to have exactly one solution."""
 
 
 class RankError(StabilityError):
@@ -58,4 +58,4 @@ class ContradictionError(StabilityError):
 
 
 class FileFormatError(StabilityError):
-    """A file is missing, unreadable, truncated, hostile, or not of the format it claims."""
+    """A file is missing, unreadable, truncated, malicious, or not of the format it claims."""

@@ -28,10 +28,10 @@ class GainMargin:
     """Certified and destabilizing factors of the slopes of a Lur'e system.
 
     Attributes:
-        certified: the largest factor with a proof of contraction; 0 when none was found, ``LARGEST`` when none failed.
+        certified: the largest factor with a proof of contraction; 0 if none was found, ``LARGEST`` if none failed.
         certificate: certificate of the system at that factor, or ``None``.
-        destabilising: the smallest factor with a proved counterexample; infinite when none was found.
-        refutation: the certificate with it, or ``None``.
+        destabilising: the smallest factor with a proved counterexample; infinite if none was found.
+        refutation: certificate of the counterexample, or ``None``.
         slope: ``(alpha, beta)`` of the unchanged system, at factor 1.
     """
 
@@ -52,23 +52,23 @@ def gain_margin(
 ) -> GainMargin:
     r"""Find the largest certified and the smallest provably destabilizing factor of the slopes.
 
-    For slopes :math:`0 \le \phi' \le 1` the factor is the largest slope itself: the question of the books for a loop
-    with saturation, where the circle criterion answers with one number and the Nyquist gain margin (constant gains)
-    with another. Intervals :math:`[k \alpha, k \beta]` with :math:`\alpha \le 0 \le \beta` contain each other, so
-    that all smaller factors are certified with the first number and all larger ones refuted with the second.
+    For slopes :math:`0 \le \phi' \le 1` the factor is the largest slope itself. Textbooks ask for it in a loop with
+    saturation: the circle criterion gives one answer, the Nyquist gain margin (constant gains) another. Intervals
+    :math:`[k \alpha, k \beta]` with :math:`\alpha \le 0 \le \beta` are nested, so the proof at the first factor
+    certifies all smaller ones, and the counterexample at the second refutes all larger ones.
 
     Args:
-        subject: a ``LureSystem``, or anything with one (a network's weights into the activation are multiplied).
+        subject: a ``LureSystem``, or a network with one, whose weights into the activation are multiplied.
         tol: relative tolerance of both factors.
         refute: look for the second factor.
         seed: seed of the search for counterexamples.
         time_limit: time limit in seconds, after which the best result is returned.
 
     Returns:
-        Both factors, each with its certificate. About a factor between them nothing is claimed.
+        Both factors, each with its certificate; nothing is claimed about factors between them.
 
     Raises:
-        ConfigurationError: a bad ``tol``, or slopes that do not contain 0: intervals that do not contain each other.
+        ConfigurationError: a bad ``tol``, or slope bounds that do not contain 0, whose multiples are not nested.
         UnsupportedError: a subject without slopes.
 
     Example:
@@ -93,11 +93,11 @@ def step_margin(
 ) -> GainMargin:
     r"""Find the largest certified and the smallest provably destabilizing factor of an integrator's step.
 
-    For Euler the certified steps form an interval that starts at zero (see ``largest_step``), so that all smaller
-    factors are certified with the first number; about factors beyond the second nothing is said.
+    For Euler the certified steps form an interval that starts at zero (see ``largest_step``), so the first factor
+    certifies all smaller ones; nothing is claimed about factors above the second.
 
     Args:
-        subject: a map that was made of a flow by an integrator, ``system.discretise(method, dt)``.
+        subject: a map that an integrator made from a flow, ``system.discretise(method, dt)``.
         tol: relative tolerance of both factors.
         refute: look for the second factor.
         seed: seed of the search for counterexamples.
@@ -156,9 +156,9 @@ class StepBound:
     """Largest step found for which the discrete map is certified.
 
     Attributes:
-        dt: that step; 0 when none was certified.
+        dt: the step; 0 if none was certified.
         certificate: certificate of the map at ``dt``, or ``None``.
-        failed: the smallest step tried that was not certified; infinite when none failed.
+        failed: the smallest step tried that was not certified; infinite if none failed.
     """
 
     dt: float
@@ -169,18 +169,18 @@ class StepBound:
 def largest_step(
     system: LureSystem, method: str = "euler", *, rate: Rate = "any", tol: float = 1e-3, time_limit: TimeLimit = None
 ) -> StepBound:
-    """Search the largest Euler or midpoint step for which the discrete map is certified.
+    """Search for the largest Euler or midpoint step for which the discrete map is certified.
 
     For Euler the certified steps form an interval that starts at zero: at fixed ``(P, L)`` the inequality divided by
-    ``dt`` grows with ``dt`` by ``[A B]^T P [A B]``. For midpoint the step found is certified, and none beyond was tried
-    once one failed.
+    ``dt`` contains ``dt [A B]^T P [A B]``, which grows with ``dt``. For midpoint only the step found is certified; no
+    step above one that failed was tried.
 
     Args:
         system: a continuous system.
         method: ``"euler"`` or ``"midpoint"``.
         rate: required rate of the map: ``"any"``, or a rate per step.
         tol: relative tolerance of the step.
-        time_limit: seconds; the largest step certified until then is the answer.
+        time_limit: time limit in seconds, after which the largest step certified so far is returned.
 
     Returns:
         The step and its certificate.
@@ -208,13 +208,13 @@ def largest_step(
 
 
 def loop_system(subject: Any) -> LureSystem:
-    """Return the Lur'e system of a subject, whose slopes and step a margin scales.
+    """Return the Lur'e system of a subject, whose slopes or step a margin scales.
 
     Args:
         subject: a ``LureSystem``, or a network with one.
 
     Raises:
-        UnsupportedError: it has none, or one without channels.
+        UnsupportedError: the subject has no such system, or one without channels.
     """
     system: Any = getattr(subject, "system", None)
     if isinstance(system, LureSystem) and not system.channels:

@@ -4,10 +4,10 @@ From a proved pair ``|d(k)| <= C rho^k |d(0)|`` a disturbance of size ``s`` is b
 
 .. math:: k > \frac{\log (C s / tol)}{-\log \rho} ,
 
-whatever the input (in continuous time :math:`t > \log(C s / tol) / \lambda`). Of several proved pairs the first to get
-there counts: the fastest rate may have an overshoot that a slower one does not. Where every trajectory ends in a ball,
-the ball's diameter bounds every disturbance: from then on what happened before the last ``k`` inputs moves the state by
-less than ``tol``, which is the network's memory horizon.
+for every input (in continuous time :math:`t > \log(C s / tol) / \lambda`). With several proved pairs the smallest time
+counts, since a slower rate may have a smaller overshoot. If every trajectory ends in a ball, the ball's diameter bounds
+every disturbance. Then everything before the last ``k`` inputs changes the state by less than ``tol``: ``k`` is the
+memory horizon of the network.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from stability.certificate import Certificate
     from stability.kernel.format.claims import Claim
 
-_CONTRACTS = ("contraction", "driven_contraction")
+_CONTRACTION_CLAIMS = ("contraction", "driven_contraction")
 SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
+"""Fields of a proof that determine its absorbing sets."""
 _RUN = ("run_low", "run_high", "turns", "settling", "near", "waits")
+"""Fields of a proof that determine its sets near a reference run."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,10 @@ class Recovery:
 
     Attributes:
         size: Euclidean norm of the disturbance.
-        tol: below which it is then.
-        time: steps (an integer), or units of time.
-        since: the step from which on this holds wherever trajectories start, 0 for claims about every time; ``None``
-            where it depends on the start (the claim's sentence says how).
+        tol: norm below which the disturbance decays.
+        time: number of steps (an integer), or units of time.
+        since: step from which on the bound holds for every initial state, 0 for claims about all times; ``None`` if
+            the step depends on the initial state (the claim's sentence says how).
     """
 
     size: float
@@ -62,22 +64,22 @@ def recovery_time(
     r"""Bound the time until a disturbance is below a tolerance, for every input (of the claim's box).
 
     Args:
-        certificate: taken at its word: ``stability.verify`` judges it.
-        size: ``s``, Euclidean norm of the disturbance, at any time; for a claim about inputs in a box, how far two runs
-            are apart from the claim's step on (a state that a disturbance takes out of the claim's sets starts anew).
+        certificate: the certificate; its proofs are not checked here but by ``stability.verify``.
+        size: ``s``, Euclidean norm of the disturbance at any time. For a claim about inputs in a box: distance of two
+            trajectories once the claim holds (a disturbance that leaves the claim's sets is a new initial state).
         tol: the tolerance.
-        claim: which of its claims is meant, such as the one about inputs in a box of a network that is refuted for
-            other inputs; ``None``: the main one.
+        claim: one of the claims, for example about inputs in a box if the network is refuted for other inputs;
+            ``None``: the main claim.
 
     Returns:
-        The smallest number of steps that the proved pairs give (a time, for a flow), rounded up; ``None`` where no
-        rate is certified.
+        The smallest number of steps that the proved pairs give (a time, for a flow), rounded up; ``None`` if no rate
+        is certified.
 
     Raises:
-        ConfigurationError: no certificate, or a size or tolerance that is no positive number.
+        ConfigurationError: no certificate, or a size or tolerance that is not a positive number.
 
     Source:
-        The definition of exponential incremental stability, solved for the time; the least over all certified pairs.
+        The definition of exponential incremental stability, solved for the time; the minimum over certified pairs.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -101,20 +103,20 @@ def recovery_time(
 
 
 def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
-    """Bound the number of last inputs that determine the state to a tolerance, once it is in its final set.
+    """Bound the number of last inputs that determine the state up to a tolerance, once it is in the absorbing set.
 
     Args:
-        certificate: taken at its word.
+        certificate: the certificate; its proofs are not checked here.
         tol: the tolerance, a Euclidean norm.
         claim: see ``recovery_time``.
 
     Returns:
-        The recovery time from a disturbance as large as the set in which all trajectories end: the ball of the claim
-        ``bounded``, or of a claim about inputs in a box its box (of a flow its last ellipsoid), or that of
-        ``bounded_in_box``. ``None`` where no rate is certified, or no such set.
+        The recovery time from a disturbance as large as the absorbing set: the ball of the claim ``bounded``, the box
+        (for a flow the last ellipsoid) of a claim about inputs in a box, or the box of ``bounded_in_box``. ``None`` if
+        no rate or no such set is certified.
 
     Raises:
-        ConfigurationError: no certificate, or a tolerance that is no positive number.
+        ConfigurationError: no certificate, or a tolerance that is not a positive number.
 
     Example:
         >>> from stability import DrivenSystem, LureSystem, certify
@@ -131,18 +133,19 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
 def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> list[tuple[float, float]]:
     """Return rate and overshoot, in the Euclidean norm, of every certified claim of the main claim's kind.
 
-    A rate in the infinity norm counts with ``C sqrt(n)``, that of a stack's skewed state as one of all states at once.
+    The overshoot of a claim in the infinity norm is multiplied by ``sqrt(n)``; the overshoot of a stack's skewed state
+    is converted to that of the states at one step (``_overshoot_at_one_step``).
 
     Args:
-        certificate: taken at its word.
+        certificate: the certificate; its proofs are not checked here.
         claim: see ``recovery_time``.
 
     Returns:
-        The pairs, the main claim's first.
+        The pairs, starting with the main claim's.
     """
     pairs, name = [], (certificate.claim if claim is None else claim).name
     for claim in (certificate.claim, *certificate.claims):
-        if claim.name != name or claim.name not in _CONTRACTS or str(claim.verdict) != "certified":
+        if claim.name != name or claim.name not in _CONTRACTION_CLAIMS or str(claim.verdict) != "certified":
             continue
         overshoot = None if claim.proof is None else claim.proof.data.get("overshoot")
         if claim.proof is None or claim.value is None or not isinstance(overshoot, (int, float)):
@@ -158,12 +161,13 @@ def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> lis
 
 
 def _overshoot_at_one_step(rate: float, overshoot: float, levels: int) -> float:
-    r"""Return the overshoot of a stack's state, all layers at one step, from that of its skewed state.
+    r"""Return the overshoot of a stack's state, with all layers at one step, from the overshoot of its skewed state.
 
-    In the metric of the proof the differences of the first ``m`` layers contract by themselves, as they do not read the
-    others. So those of the skewed state, where layer ``m + 1`` joins a step later than layer ``m``, are
-    :math:`\max(1, C \rho)^{l-1}` times that of the states at one step or less once all are there. A layer's difference
-    at step ``k`` is a part of the skewed one at step ``k`` to ``k + l - 1``, of which there are ``l``.
+    The skewed state holds layer ``m + 1`` one step later than layer ``m``. In the metric of the proof, the differences
+    of the first ``m`` layers contract by themselves, since these layers do not read the others. Therefore the skewed
+    difference, once it contains all layers, is at most :math:`\max(1, C \rho)^{l-1}` times the difference of the states
+    at one step. The difference of a layer at step ``k`` is a part of the skewed difference at one of the ``l`` steps
+    ``k`` to ``k + l - 1``.
     """
     with np.errstate(all="ignore"):
         together = np.float64(max(1.0, overshoot * rate)) ** (levels - 1) / np.float64(rate) ** (levels - 1)
@@ -173,7 +177,7 @@ def _overshoot_at_one_step(rate: float, overshoot: float, levels: int) -> float:
 def _time_below(rate: float, overshoot: float, size: float, tol: float, discrete: bool) -> float | None:
     """Return the first time at which the bound is proved to be below the tolerance; ``None`` if there is none."""
     parts = (math.log(overshoot), math.log(size), -math.log(tol))
-    needed = math.fsum(parts) + 8 * EPS * math.fsum(map(abs, parts))  # no less than the exact logarithm
+    needed = math.fsum(parts) + 8 * EPS * math.fsum(map(abs, parts))  # an upper bound of the exact sum
     decay = (math.inf if rate <= 0 else -math.log(rate)) if discrete else rate
     decay *= 1 - 8 * EPS
     if decay <= 0 or not math.isfinite(needed):
@@ -185,7 +189,7 @@ def _time_below(rate: float, overshoot: float, size: float, tol: float, discrete
 
 
 def first_step(claim: Claim) -> int | None:
-    """Return the step from which on a claim holds for every start; ``None`` if it depends on the start."""
+    """Return the step from which on a claim holds for every initial state; ``None`` if it depends on the state."""
     data = {} if claim.proof is None else claim.proof.data
     if claim.name == "contraction":
         return 0
@@ -193,7 +197,7 @@ def first_step(claim: Claim) -> int | None:
 
 
 def _steps_until_valid(data: Mapping[str, Any]) -> int:
-    """Return the steps from a state's entry into the first set until a claim about inputs in a box holds."""
+    """Return the number of steps from entry into the first set until a claim about inputs in a box holds."""
     sets = steps_made(data["steps"], data.get("backward"))
     if "waits" in data:
         return max(sets, int(data["turns"]) + int(data["settling"])) + int(data["waits"])
@@ -201,7 +205,9 @@ def _steps_until_valid(data: Mapping[str, Any]) -> int:
 
 
 def settling_time(claim: Claim) -> float | None:
-    """Return the steps (or time) from entry into the first set until a claim about inputs in a box holds, or ``None``.
+    """Return the number of steps, or time, from entry into the first set until a claim about inputs in a box holds.
+
+    ``None`` for other claims.
 
     Example:
         >>> from stability import DrivenSystem, LureSystem, certify
@@ -221,8 +227,8 @@ def settling_time(claim: Claim) -> float | None:
 def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
     """Yield diameters of sets in which every trajectory ends, under the inputs of a claim."""
     for claim in certificate.claims:
-        whatever = claim.proof is not None and claim.proof.data.get("input_bound") is None
-        if claim.name == "bounded" and str(claim.verdict) == "certified" and claim.value is not None and whatever:
+        every_input = claim.proof is not None and claim.proof.data.get("input_bound") is None
+        if claim.name == "bounded" and str(claim.verdict) == "certified" and claim.value is not None and every_input:
             yield 2.0 * float(claim.value)
     proof = main.proof
     if main.name == "driven_contraction" and proof is not None and "r" in proof.data:
@@ -243,7 +249,7 @@ def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
 
 
 def _ellipsoid_diameter(Y: np.ndarray, room: float) -> float:
-    """Bound the longest diameter of an ellipsoid ``x^T Y^-1 x <= 1 + room``."""
+    """Return an upper bound of the largest diameter of an ellipsoid ``x^T Y^-1 x <= 1 + room``."""
     trace = float(np.trace(Y)) * (1 + (len(Y) + 8) * EPS)
     top = float(np.linalg.eigvalsh(Y)[-1]) * (1 + 1e-9)
     largest = min(top, trace) if spectral_bounds(Y, -trace, top).holds else trace

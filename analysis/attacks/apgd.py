@@ -33,8 +33,22 @@ def checkpoints(steps: int) -> list[int]:
 
 
 @dataclass
-class _Climb:
-    """State of the ascent of each sequence: current, previous and best point, and step size; all ``(batch, ...)``."""
+class _Ascent:
+    """State of the ascent of each sequence; all fields are ``(batch, ...)``.
+
+    Attributes:
+        z: current point.
+        previous: previous point.
+        value: loss at ``z``.
+        gradient: gradient at ``z``.
+        best: point of the largest loss so far.
+        best_value: loss there.
+        best_gradient: gradient there.
+        length: step size.
+        rises: steps since the last review that raised the loss.
+        halved: whether the last review halved the step size.
+        value_at_review: best loss at the last review.
+    """
 
     z: Tensor
     previous: Tensor
@@ -45,14 +59,14 @@ class _Climb:
     best_gradient: Tensor
     length: Tensor
     rises: Tensor
-    unchanged: Tensor
+    halved: Tensor
     value_at_review: Tensor
 
-    def take(self, index: Tensor) -> _Climb:
+    def take(self, index: Tensor) -> _Ascent:
         """Return the state of the selected sequences."""
-        return _Climb(*(getattr(self, each.name)[index] for each in fields(self)))
+        return _Ascent(*(getattr(self, each.name)[index] for each in fields(self)))
 
-    def follow(self, z: Tensor, value: Tensor, gradient: Tensor) -> None:
+    def move_to(self, z: Tensor, value: Tensor, gradient: Tensor) -> None:
         """Move to the next point and update the best one."""
         self.rises = self.rises + (value > self.value)
         better = value > self.best_value
@@ -62,15 +76,18 @@ class _Climb:
         self.best_value = torch.maximum(self.best_value, value)
 
     def review(self, steps: int) -> None:
-        """Halve the step size and return to the best point where too few of the last steps raised the loss."""
+        """Halve the step size and return to the best point if the ascent has stalled.
+
+        It has stalled if few of the ``steps`` since the last review raised the loss, or the best loss has not improved.
+        """
         stalled = self.rises < _PROGRESS * steps
-        halve = stalled | (~self.unchanged & (self.best_value <= self.value_at_review))
+        halve = stalled | (~self.halved & (self.best_value <= self.value_at_review))
         back = halve[:, None, None]
         self.length = torch.where(halve, self.length / 2, self.length)
         self.z, self.previous = torch.where(back, self.best, self.z), torch.where(back, self.best, self.previous)
         self.gradient = torch.where(back, self.best_gradient, self.gradient)
         self.value = torch.where(halve, self.best_value, self.value)
-        self.unchanged, self.value_at_review = halve, self.best_value
+        self.halved, self.value_at_review = halve, self.best_value
         self.rises = torch.zeros_like(self.rises)
 
 
@@ -90,15 +107,15 @@ def ascend_loss(
 ) -> tuple[Tensor, int]:
     """Run the ascent once; return the first misclassified point visited, else the point of highest loss.
 
-    A sequence that has a misclassified point takes part in no further step.
+    The ascent of a sequence ends at its first misclassified point.
 
     Args:
         threat: the problem.
         steps: gradient steps.
         objective: logits ``(batch, classes)`` and labels to losses ``(batch,)``.
-        generator: generator of a random start; ``None``: no random start.
-        rival: classes ``(batch,)`` whose lead over the true ones is the loss in place of the objective.
-        start: points ``(batch, time, features)`` to begin at, pulled into ball and bounds; ``None``: random ones.
+        generator: generator of the random start.
+        rival: classes ``(batch,)`` whose lead over the true classes replaces the objective.
+        start: starting points ``(batch, time, features)``, projected to ball and bounds; ``None``: random points.
         stride: length of the first step, in radii.
 
     Returns:
@@ -113,19 +130,19 @@ def ascend_loss(
         start = threat.x + shape.random(threat.x, threat.reach, generator)
     z = threat.inside(start)
     value, gradient, logits = threat.ascend(z, loss)
-    length, none = (torch.zeros_like(value) + stride * threat.reach).to(value.dtype), torch.zeros_like(value)
-    at = _Climb(z, z, value, gradient, z, value, gradient, length, none, none.bool(), value)
+    length, zeros = (torch.zeros_like(value) + stride * threat.reach).to(value.dtype), torch.zeros_like(value)
+    at = _Ascent(z, z, value, gradient, z, value, gradient, length, zeros, zeros.bool(), value)
     answer, rows = z.clone(), torch.arange(len(z), device=z.device)
     reviews, last_review = checkpoints(steps), 0
     for k in range(1, steps + 1):
         wrong = logits.argmax(dim=1) != threat.y
         if bool(wrong.any()):
-            standing = (~wrong).nonzero()[:, 0]
+            remaining = (~wrong).nonzero()[:, 0]
             answer[rows[wrong]] = at.z[wrong]
-            if not len(standing):
+            if not len(remaining):
                 return answer, k - 1
-            rows, at, threat = rows[standing], at.take(standing), threat.take(standing)
-            rival = None if rival is None else rival[standing]
+            rows, at, threat = rows[remaining], at.take(remaining), threat.take(remaining)
+            rival = None if rival is None else rival[remaining]
         if k - 1 in reviews:
             at.review(k - 1 - last_review)
             last_review = k - 1
@@ -134,10 +151,10 @@ def ascend_loss(
         z = target if k == 1 else threat.inside(blend)
         if k < steps:
             value, gradient, logits = threat.ascend(z, loss)
-        else:  # from the last point no step is taken
+        else:  # no gradient is needed at the last point
             logits = threat.logits(z)
             value, gradient = loss(logits, threat.y), at.gradient
-        at.follow(z, value, gradient)
+        at.move_to(z, value, gradient)
     wrong = logits.argmax(dim=1) != threat.y
     answer[rows] = torch.where(wrong[:, None, None], at.z, at.best)
     return answer, steps
@@ -161,8 +178,8 @@ def apgd(
     """Run Auto-PGD, projected gradient ascent without a step size to choose.
 
     ``u = P(z + eta direction(dL/dz))``, ``z+ = P(z + a (u - z) + (1 - a)(z - z-))`` with ``a = 3/4``;
-    ``eta`` begins at ``2 epsilon`` and is halved, per sequence, at checkpoints where the loss rose too
-    seldom or the best loss stands still; the search then goes on from the best point.
+    ``eta`` starts at ``2 epsilon`` and is halved, per sequence, at checkpoints where too few steps raised the
+    loss or the best loss has not improved; the search then continues from the best point.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
@@ -171,9 +188,9 @@ def apgd(
         epsilon: radius, 0 or more.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence; ``"l2_step"`` for every step.
         steps: gradient steps of each start.
-        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: no bounds.
         mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
-        restarts: random starts; later ones attack only what still stands.
+        restarts: random starts; later ones attack only sequences that are still classified correctly.
         loss: ``"cross_entropy"`` or ``"margin"``.
         seed: seed of the random starts.
 

@@ -47,7 +47,7 @@ def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
     best = distances.argmin(dim=1)
     rows = torch.arange(batch, device=z.device)
     length = distances[rows, best]
-    length = torch.where(length < float("inf"), length, 0.0).to(z.dtype)  # no way to go: stay
+    length = torch.where(length < float("inf"), length, 0.0).to(z.dtype)  # no boundary can be reached
     return threat.geometry.step(flat.reshape(batch, k, *z.shape[1:])[rows, best], length)
 
 
@@ -57,16 +57,16 @@ def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: in
     logits = threat.logits(threat.x)
     order = logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)
     rivals = order[:, : min(candidates, logits.shape[1]) - 1]
-    standing = (logits.argmax(dim=1) == threat.y).nonzero()[:, 0]
+    remaining = (logits.argmax(dim=1) == threat.y).nonzero()[:, 0]
     for taken in range(steps):
-        if not len(standing):
+        if not len(remaining):
             return z, taken
-        part = threat.take(standing)
-        f, gradient, wrong = _differences(part, z[standing], rivals[standing])
-        total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
-        moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
-        z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
-        standing = standing[~wrong]
+        part = threat.take(remaining)
+        f, gradient, wrong = _differences(part, z[remaining], rivals[remaining])
+        total[remaining] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[remaining], f, gradient))
+        moved = part.box.clip(part.x + (1 + overshoot) * total[remaining])
+        z[remaining] = torch.where(wrong[:, None, None], z[remaining], moved)
+        remaining = remaining[~wrong]
     return z, steps
 
 
@@ -83,16 +83,16 @@ def bisected(threat: Threat, z: Tensor, halvings: int, is_wrong: Callable[[Threa
     return boundary
 
 
-def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) -> Tensor:
+def move_to_boundary(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) -> Tensor:
     """Return a misclassified point close to the class boundary on the segment from ``x`` to each misclassified ``z``.
 
-    The last step of the search may be long: where entries stand at a bound, the rest has to make up for them.
+    The last step of the search may be long: if some entries are at a bound, the others must change more.
 
     Args:
         threat: the problem.
         z: ``(batch, time, features)``, within the bounds.
         halvings: number of bisection steps.
-        fooled: it is known that each ``z`` is misclassified and its ``x`` is not.
+        fooled: True if it is known that each ``z`` is misclassified and its ``x`` is not.
 
     Returns:
         ``(batch, time, features)``; correctly classified points are unchanged.
@@ -105,8 +105,8 @@ def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) ->
         return z
     boundary = bisected(threat.take(rows), z[rows], halvings, Threat.wrong)
     shorter = z.index_copy(0, rows, boundary)
-    sure = threat.wrong(threat.box.clip(shorter))  # so near the boundary a batch of another size may round otherwise
-    return torch.where(sure[:, None, None], shorter, z)
+    wrong = threat.wrong(threat.box.clip(shorter))  # near the boundary, rounding depends on the size of the batch
+    return torch.where(wrong[:, None, None], shorter, z)
 
 
 def deepfool(
@@ -126,11 +126,11 @@ def deepfool(
 ) -> AttackResult:
     """Find a small perturbation by repeated linearization: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
 
-    ``|.|*`` is the dual norm (l2 for l2, l1 for linf). Positions that stand at a bound and would be pushed across it
-    take no part in a step. At last the perturbation is shortened by bisection, as far as the class stays wrong: the
-    published algorithm ends with its first misclassified iterate (``halvings=0``), which lies far behind the boundary
-    where the last step was long. On an affine classifier without active bounds one step is exact: the norm found is
-    the distance to the nearest decision boundary, to ``(1 + overshoot) 2^-halvings`` of it above.
+    ``|.|*`` is the dual norm (l2 for l2, l1 for linf). Entries at a bound that would cross it are left out of a step.
+    Finally, bisection shortens the perturbation while the class stays wrong. The published algorithm ends with its
+    first misclassified iterate (``halvings=0``), which lies far behind the boundary if the last step was long. On an
+    affine classifier without active bounds one step is exact: the norm found exceeds the distance to the nearest
+    decision boundary by a relative error of at most ``(1 + overshoot) 2^-halvings``.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
@@ -139,10 +139,10 @@ def deepfool(
         norm: ``"l2"`` or ``"linf"`` over the whole sequence.
         steps: linearizations.
         overshoot: relative step beyond the boundary.
-        candidates: classes looked at, the true one and those of largest logits; 2 or more.
+        candidates: number of considered classes, the true one and those of largest logits; 2 or more.
         halvings: bisection steps from the misclassified iterate towards ``x``; 0 for the algorithm as published.
-        epsilon: pull the result back to this radius and judge it there; ``None``: no limit.
-        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        epsilon: radius to which the result is projected before it is judged; ``None``: no limit.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: no bounds.
         mask: boolean, broadcasts to ``x``: True where the attack may change an entry.
         seed: recorded only; the attack is deterministic.
 
@@ -173,7 +173,7 @@ def deepfool(
         raise ConfigurationError(f"overshoot must be at most 1, got {overshoot!r}")
     with untouched(model):
         z, taken = search_boundary(threat, steps, overshoot, candidates)
-        z = draw_back(threat, z, halvings)
+        z = move_to_boundary(threat, z, halvings)
         result = threat.judge("deepfool", z, taken)
     warn_of(result.blind, len(threat.x))
     return result

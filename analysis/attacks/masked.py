@@ -1,7 +1,7 @@
 """Masked gradients: inputs whose gradient is zero or not finite, and the warning about them.
 
-A network that rounds or detaches its input has no gradient by it; the derivative of a square root at 0 is infinite.
-That such a network stands against an attack says nothing about its robustness (A. Athalye, N. Carlini, D. Wagner,
+A network that rounds or detaches its input has no gradient with respect to it; the derivative of a square root at 0 is
+infinite. A failed gradient attack on such a network is no sign of robustness (A. Athalye, N. Carlini, D. Wagner,
 "Obfuscated gradients give a false sense of security", 2018).
 """
 

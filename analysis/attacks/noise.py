@@ -96,10 +96,9 @@ def noise_sweep(
         kind: ``"white"`` or ``"salt_pepper"``.
         levels: standard deviations, or shares of the entries (at most 1); 0 gives the clean accuracy. The default is
             for inputs in [0, 1].
-        draws: independent noises per level.
-        bounds: pair of numbers or of tensors that broadcast to ``x``: salt and pepper, and what ``clip``
-            clips to.
-        clip: pull white noise back into the bounds.
+        draws: number of independent noise samples per level.
+        bounds: pair of numbers or of tensors that broadcast to ``x``, for salt and pepper and for ``clip``.
+        clip: clip inputs with white noise to the bounds.
         mask: boolean, broadcasts to ``x``: true where there is noise; ``None``: everywhere but in padding.
         seed: seed of the noise.
         confidence: confidence level of the intervals, over the sequences (the spread of the draws is separate).
@@ -150,8 +149,8 @@ def parameter_noise_sweep(
 ) -> SweepResult:
     """Measure the accuracy under white noise on the parameters: ``theta + level * s * N(0, I)``.
 
-    ``s`` is the root mean square of each tensor (``relative``) or 1. The noise is put on a copy of the model. Where it
-    makes the network diverge, the answers that are not finite are wrong ones.
+    ``s`` is the root mean square of each tensor (``relative``) or 1. The noise is added to a copy of the model. If the
+    network diverges with it, answers that are not finite count as wrong.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.

@@ -13,7 +13,7 @@ from stability.errors import DimensionError
 
 from ..guard import check_int, check_number, untouched
 from .apgd import ascend_loss
-from .deepfool import deepfool, draw_back
+from .deepfool import deepfool, move_to_boundary
 from .masked import unwarned, warn_of
 from .threat import LOSSES, AttackResult, Bounds, open_threat
 
@@ -105,7 +105,7 @@ def strong(
                 perturbed, longest = part.inside(perturbed), max(longest, taken)
                 fallen = part.wrong(perturbed)
                 hit = rows[fallen]
-                z[hit] = draw_back(threat.take(hit), perturbed[fallen], BISECTIONS, fooled=True)
+                z[hit] = move_to_boundary(threat.take(hit), perturbed[fallen], BISECTIONS, fooled=True)
                 sizes[hit] = threat.geometry.size(z[hit].double() - threat.x[hit].double())
                 rows = rows[~fallen]
             open_[rows] = False

@@ -79,9 +79,10 @@ class SweepResult(Sizes):
         draws: independent perturbations per size (noise); 1 for attacks.
         spread: standard deviation of the accuracy over the draws, one entry per size; 0 for attacks.
         options: further options of the perturbation.
-        broken_at: ``(n,)`` smallest size at which each sequence fell, infinite where none (attacks);
-            ``None`` for noise.
-        blind: number of sequences that stand at the largest size and have no gradient there: no sign of robustness.
+        broken_at: ``(n,)`` smallest size at which each sequence was misclassified, infinite if at none
+            (attacks); ``None`` for noise.
+        blind: number of sequences without a gradient that are right at the largest size, which says nothing about
+            robustness.
     """
 
     curve = Curve("size", ("accuracy",), ("ci_low", "ci_high"))
@@ -133,10 +134,9 @@ def attack_sweep(
 ) -> SweepResult:
     """Measure the worst-case accuracy over a grid of radii.
 
-    Radii are taken in ascending order, and only sequences that still stand are attacked: an adversarial
-    sequence inside a small ball lies in every larger one, so accuracy never rises with the radius. Success
-    is recomputed here from the sequences that the attack returns: the norm, the bounds and the model's
-    answer, all three.
+    Radii are taken in ascending order, and only sequences that are still classified correctly are attacked: an
+    adversarial sequence inside a small ball lies in every larger one, so accuracy never rises with the radius.
+    Success is recomputed here from the sequences that the attack returns: their norm, bounds and class.
 
     Where the gradient by the input is zero or not finite (rounded, detached or saturated inputs), attacks cannot move;
     a ``MaskedGradientWarning`` and ``blind`` of the result say so.
@@ -145,19 +145,19 @@ def attack_sweep(
         model: ``model(x) -> logits (batch, classes)``; run in evaluation mode, restored afterwards.
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
-        epsilons: radii; 0 gives the clean accuracy. Or vectors ``(features,)``, multiples of one vector, which is
-            the unit of the result's sizes then.
+        epsilons: radii; 0 gives the clean accuracy. Or vectors ``(features,)`` that are multiples of one vector,
+            which is then the unit of the result's sizes.
         attack: ``"fgsm"``, ``"pgd"``, ``"apgd"``, ``"deepfool"`` or ``"strong"`` (the last two and APGD in turns, from
             the largest radius down).
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
-        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: no bounds.
         mask: boolean, broadcasts to ``x``: True where the attack may change an entry; ``None``: everywhere but in
             padding, see ``own_steps_of``.
         seed: seed of random starts.
         confidence: confidence level of the intervals.
-        near: result of ``deepfool`` for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
-            its points, ``"strong"`` begins at them.
-        **options: handed to the attack, such as ``steps=7, step_size=0.01``.
+        near: result of ``deepfool`` for the same sequences, norm, bounds and mask, if available: ``"deepfool"`` uses
+            its points, ``"strong"`` starts at them.
+        **options: options of the attack, such as ``steps=7, step_size=0.01``.
 
     Returns:
         The sweep.
@@ -193,7 +193,7 @@ def attack_sweep(
             told = {"norm": norm, "bounds": box, "mask": box[0] < box[1], "seed": threat.seed}
             return run(model, part.x, part.y, **told, **radius, **options)
 
-    # an attack that does not depend on the radius searches once, and is pulled back to each
+    # an attack that does not depend on the radius searches once; its result is projected to each ball
     smallest = None
     if attack in SMALLEST:
         extra: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
@@ -212,7 +212,7 @@ def attack_sweep(
                 result = attack_part(part, epsilon=epsilon)
                 z = result.adversarial
                 blind[standing] = result.blind
-            else:  # in a ball of radius 0 there is nothing to look for
+            else:  # a ball of radius 0 contains only the input
                 z = part.x
             fallen = part.wrong(part.inside(z, epsilon))
             broken[standing[fallen].cpu()] = epsilon

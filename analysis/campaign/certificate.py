@@ -30,10 +30,10 @@ MARGIN = 0.05
 
 def certificate_step(work: Work) -> None:
     """Run the step ``certificate`` of an analysis and write its files."""
-    use: dict[str, Any] = {}  # counterexamples are looked for where the data are, and said to lie there or not
+    options: dict[str, Any] = {}  # with data, the search for counterexamples starts in the range of the data
     if work.task is not None:
-        use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
-    certificate = certify(work.subject, seed=work.seed, **use)
+        options = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
+    certificate = certify(work.subject, seed=work.seed, **options)
     certificate = in_box(certificate, work.input_range, work.settings.input_box)
     certificate = _with_run(certificate, work)
     work.certificate = replace(certificate, meta={**certificate.meta, **_rounding(work), "model": work.digest})
@@ -65,18 +65,18 @@ def _rounding(work: Work) -> dict[str, Any]:
 
 
 def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: float = MARGIN) -> Certificate:
-    """Return the certificate extended by the claims that are proved for inputs in a box.
+    """Return the certificate extended by the claim ``driven_contraction`` for inputs in a box, if it can be proved.
 
     Args:
-        certificate: about every input; of a network, a map or a flow, or a stack of maps. Any other is returned as it
-            is: a claim about gated cells is about a box of inputs already.
-        seen: ``(low, high)``, the range of the data; ``None`` where it is not known.
-        stated: ends of the box, in place of that range.
+        certificate: certificate for every input. It is returned unchanged for subjects without such claims, for example
+            gated cells, whose claims are about a box of inputs anyway.
+        seen: ``(low, high)``, the range of the data; ``None`` if it is not known.
+        stated: ends of the box; ``None`` for the range of the data with the margin.
         margin: widening of the range on both sides, as a share of its width.
 
     Returns:
-        With ``meta["like_data"]``: the box, the margin, whether it was stated, whether a counterexample is known whose
-        input lies in it, and why nothing is proved where it is not; where it is, with the claim ``driven_contraction``.
+        The certificate, with a new entry ``meta["like_data"]``: the box, the margin, whether the user stated the box,
+        whether it contains the input of a known counterexample, and the reason if the claim is not proved.
     """
     subject, box = certificate.subject, seen if stated is None else stated
     if not allows_box_claims(subject) or not subject.inputs or not _fits(box, subject.inputs):
@@ -85,24 +85,24 @@ def in_box(certificate: Certificate, seen: Any, stated: Any = None, *, margin: f
     if stated is None:
         low, high = low - margin * (high - low), high + margin * (high - low)
     inside = (certificate.meta.get("witness") or {}).get("input_in_data_range") is True
-    if inside and stated is not None:  # what lies in the range of the data lies in a box around it
+    if inside and stated is not None:  # the input lies in the range of the data; does the stated box contain that?
         inside = _fits(seen, subject.inputs) and all(bool(((low <= end) & (end <= high)).all()) for end in seen)
-    asked: dict[str, Any] = {"low": low.tolist(), "high": high.tolist(), "why": "", "inside": inside}
-    asked |= {"margin": margin if stated is None else 0.0, "stated": stated is not None}
+    entry: dict[str, Any] = {"low": low.tolist(), "high": high.tolist(), "why": "", "inside": inside}
+    entry |= {"margin": margin if stated is None else 0.0, "stated": stated is not None}
     claims = certificate.claims
     if certificate.verdict is not Verdict.CERTIFIED and not inside:
-        try:  # the answer for every input is kept, whatever comes of this one
+        try:  # an error must not discard the claim for every input
             claim, finding = driven_contraction(subject, (low, high))
         except StabilityError as error:
-            asked["why"] = str(error)
+            entry["why"] = str(error)
         else:
             claims += (claim,) if claim.verdict is Verdict.CERTIFIED else ()
-            asked["why"] = "" if claim.verdict is Verdict.CERTIFIED else finding.detail
-    return replace(certificate, claims=claims, meta={**certificate.meta, "like_data": asked})
+            entry["why"] = "" if claim.verdict is Verdict.CERTIFIED else finding.detail
+    return replace(certificate, claims=claims, meta={**certificate.meta, "like_data": entry})
 
 
 def _fits(box: Any, inputs: int) -> bool:
-    """Return True if the box has as many entries as the inputs."""
+    """Return True if the ends of the box are numbers or vectors of ``inputs`` entries."""
     return box is not None and all(np.shape(end) in ((), (inputs,)) for end in box)
 
 

@@ -1,4 +1,4 @@
-"""Ownership of the files of an analysis: one writer per folder, and reuse of completed steps."""
+"""Locks on the folder of an analysis, and reuse of the steps that an earlier analysis completed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def owned(folder: Path, overwrite: bool) -> Iterator[None]:
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """Return a model's ``analysis.json``; empty if it is missing or unreadable."""
+    """Return the content of ``analysis.json`` in a folder; empty if the file is missing or unreadable."""
     try:
         document = read_json(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
     except FileFormatError:
@@ -46,40 +46,32 @@ def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict
     """Remove the files of an earlier analysis, except those of steps that are kept.
 
     Args:
-        folder: owned already.
-        same: fields that the earlier ``analysis.json`` must contain.
-        keep: whether steps are kept at all.
+        folder: folder of the analysis, already locked.
+        same: fields and values that the earlier ``analysis.json`` must contain.
+        keep: False to keep no step.
 
     Returns:
-        The record of every step that was done and whose files are as it left them, by name.
+        The records of the kept steps, by name: completed steps whose files are unchanged.
     """
     stored_steps = _kept_steps(folder, same) if keep else {}
-    held = {name for step in stored_steps.values() for name in step["files"]}
+    kept_files = {name for step in stored_steps.values() for name in step["files"]}
     with claim_folder(folder, "report") as folder_lock:
-        folder_lock.remove([name for name in RESULTS if name not in held])
+        folder_lock.remove([name for name in RESULTS if name not in kept_files])
         folder_lock.reserve(RESULTS, ANALYSIS)
     return stored_steps
 
 
 def _kept_steps(folder: Path, same: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the steps of an earlier analysis that need no repetition.
-
-    Args:
-        folder: with that analysis's ``analysis.json``, if there is one.
-        same: fields that the earlier ``analysis.json`` must contain.
-
-    Returns:
-        The record of every step that was done and whose files are as it left them, by name.
-    """
+    """Return the steps of an earlier analysis that need no repetition; see ``begin_analysis``."""
     document = recorded(folder)
     files, steps = document.get("files"), document.get("steps")
     if files is None or steps is None or any(document.get(k) != plain_value(v) for k, v in same.items()):
         return {}
-    out = {}
+    kept = {}
     for name, step in steps.items():
-        made = step.get("files") if isinstance(step, dict) and step.get("status") == "done" else None
-        if isinstance(made, list) and made and all(isinstance(n, str) and Path(n).name == n for n in made):
-            wanted = {n: files.get(n) for n in made}
-            if file_digests(folder, made) == wanted:
-                out[name] = step
-    return out
+        written = step.get("files") if isinstance(step, dict) and step.get("status") == "done" else None
+        if isinstance(written, list) and written and all(isinstance(n, str) and Path(n).name == n for n in written):
+            recorded_digests = {n: files.get(n) for n in written}
+            if file_digests(folder, written) == recorded_digests:
+                kept[name] = step
+    return kept

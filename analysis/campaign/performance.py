@@ -15,7 +15,7 @@ from .fitting import answers_of
 from .work import Work
 
 BATCH = 1000  # sequences per forward pass
-MOST_CLASSES = 50  # above it the accuracy of single classes is not listed
+MOST_CLASSES = 50  # most classes whose accuracies are listed
 
 
 def performance(model: nn.Module, task: Task) -> dict[str, Any]:
@@ -26,13 +26,13 @@ def performance(model: nn.Module, task: Task) -> dict[str, Any]:
         task: the data, on the model's device.
 
     Returns:
-        ``metric``, ``value``, ``loss``, ``chance``, ``sequences``, and where every sequence has one of at most fifty
-        classes ``by_class``: each with ``name``, ``sequences``, ``accuracy`` and ``taken_for`` (the class that its
-        sequences are most often mistaken for, ``None`` where there is no mistake).
+        ``metric``, ``value``, ``loss``, ``chance``, ``sequences``; if every sequence has one of at most fifty classes
+        also ``by_class``, each with ``name``, ``sequences``, ``accuracy`` and ``taken_for`` (the class that its
+        sequences are most often mistaken for, ``None`` if there is no mistake).
 
     Raises:
-        UnsupportedError: a model whose answers cannot be compared with targets.
-        DimensionError: answers of another shape than the targets ask for.
+        UnsupportedError: a model whose outputs cannot be compared with targets.
+        DimensionError: outputs whose shape does not fit the targets.
 
     Example:
         >>> from stability.analysis import task_from_arrays

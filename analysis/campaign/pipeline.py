@@ -1,8 +1,8 @@
 """Pipeline of all analyzers on one model; each result is a file in the model's run directory.
 
-Reports read these files alone; ``stability.storage.artifacts`` describes them. ``analysis.json`` records the steps,
-their times, the reasons for missing results, and the digests of the model and of all files. It is written last: a
-directory that has it is complete.
+Reports read only these files, which ``stability.storage.artifacts`` describes. ``analysis.json`` records the steps,
+their times, the reasons for missing results, and the digests of the model and of all files. It is written last, so that
+a directory with this file is complete.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STEPS = {name: _BY_NAME[name] for name in DESCRIBED if name != "training"}
 """Functions of the steps, in the order in which they run; each is defined in the module of its analyzer."""
 
 
-def _without_place(described: dict[str, Any]) -> dict[str, Any]:
+def _without_path(described: dict[str, Any]) -> dict[str, Any]:
     """Return a task's description without the path of the user's file, which its digest identifies."""
     parts = {k: {n: v for n, v in described[k].items() if n != "file"} for k in ("options", "data")}
     return {**described, **parts}
@@ -78,12 +78,12 @@ def analyse(
     Args:
         folder: an existing directory, usually the model's run directory.
         subject: argument of ``certify``: a module or a system.
-        settings: budget, seed, and what else is the same for all models.
+        settings: budget, seed and further settings common to all models.
         model: the module, ``None`` for a bare system; everything is computed on its device.
-        task: the data, ``None`` where none are known.
+        task: the data, ``None`` if there are none.
         title: the model's name for readers.
-        source: origin of the model, for the record.
-        given: digest by which a campaign recognizes the same model, for the record.
+        source: origin of the model, which is recorded.
+        given: recorded digest by which a campaign recognizes the same model.
         progress: called with each step's name before it starts.
 
     Returns:
@@ -96,7 +96,7 @@ def analyse(
     threads = nullcontext() if model is None else threads_fitting(model)
     with owned(folder, settings.overwrite), threads:
         digest = model_digest(subject if model is None else model)
-        described_task = None if task is None else _without_place(task.describe())
+        described_task = None if task is None else _without_path(task.describe())
         same = {"digest": digest, "seed": seed, "given": given, "budget": budget, "task": described_task}
         stored_steps = begin_analysis(folder, {**same, "stated_box": stated}, keep=settings.keep)
         device = next((p.device for p in model.parameters()), None) if model is not None else None
@@ -137,7 +137,7 @@ def analyse(
 def _carry_out(
     work: Work, name: str, stored_steps: Mapping[str, dict[str, Any]], progress: Callable[[str], Any] | None
 ) -> dict[str, Any]:
-    """Return the record of a step: the kept one, or that of a new run."""
+    """Return the record of a step: that of the earlier analysis, if kept, or that of a new run."""
     if name in stored_steps:
         if name == "certificate":
             work.certificate = Certificate.load(work.folder / "certificate.json")
@@ -152,7 +152,7 @@ def _carry_out(
         if work.notes:
             outcome["notes"] = list(work.notes)
     except (FileFormatError, ContradictionError):
-        raise  # a disk that cannot be written to is no property of the model, a proof that is refuted ends everything
+        raise  # a failed write or a contradicted proof ends the analysis
     except StabilityError as error:
         outcome = {"status": "unavailable", "reason": str(error)}
         if isinstance(error, NoDataError):

@@ -48,15 +48,15 @@ class Work:
         folder: folder of the files.
         subject: argument of ``certify``: module or system, for LSTM and GRU with an input box.
         model: the module, or ``None``.
-        task: its data, or ``None``.
+        task: data of the analysis, or ``None``.
         settings: budget, seed and further settings.
         input_box: box of the inputs that the claims cover: the stated one, or the range of the data.
         input_range: range of the certified part's inputs on the data; ``None`` if unknown.
         certificate: the outcome of the first step.
         step: name of the current step.
-        written: names of the files that it has written.
-        notes: sentences that belong beside its results.
-        digest: SHA-256 of the file of the model's weights, or of the model where there is no such file.
+        written: names of the files that the current step has written.
+        notes: sentences to show with the results of the current step.
+        digest: SHA-256 of the file of the model's weights, or of the model if there is no such file.
     """
 
     folder: Path
@@ -156,7 +156,7 @@ class Work:
 
         Raises:
             UnsupportedError: no model or no data, or outputs that are no tensor.
-            DimensionError: answers of another shape than the targets ask for.
+            DimensionError: outputs whose shape does not fit the targets.
         """
         model, task = self.with_data()
         answers_of(model, task)
@@ -166,8 +166,8 @@ class Work:
         """Return model and task.
 
         Raises:
-            NoDataError: when no data are known; it is an ``UnsupportedError``.
-            UnsupportedError: no model or no data.
+            NoDataError: no data are known; it is an ``UnsupportedError``.
+            UnsupportedError: no model.
         """
         if self.model is None:
             raise UnsupportedError(NO_NETWORK)

@@ -198,17 +198,17 @@ def spectrum_of(
 ) -> tuple[HessianSummary, SpectralDensity]:
     """Estimate extreme eigenvalues, trace and density together; the first probe's Krylov space serves for all.
 
-    It is the space that ``hessian_summary`` makes with this seed, with all its steps.
+    This space is the one of ``hessian_summary`` with the same seed, with all steps.
 
     Args:
         operator: the Hessian, before any product.
         steps: steps of Lanczos, for each probe.
-        probes: number of probes of the density, and of the trace outside the first one's space.
+        probes: number of probes of the density, and of the trace outside the first Krylov space.
         seed: seed of all probes.
-        parameters: the selection, for the record.
+        parameters: the recorded selection of parameters.
 
     Returns:
-        The summary, whose count of products has the first space in it, and the density.
+        The summary, whose number of products includes the first space, and the density.
 
     Example:
         >>> import torch

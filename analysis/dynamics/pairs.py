@@ -1,8 +1,8 @@
 r"""Distance of two trajectories under the same input: along the data, and along a refutation's counterexample.
 
-The distance of two states that read the same inputs, relative to the initial one, shows contraction. Along the data,
-two states after test sequences read a third sequence repeatedly. A refutation gives the pair, or an unstable state next
-to which the second state begins. The proved bound of every pair is ``C rho^k``.
+The distance of two states under the same inputs, relative to their initial distance, shows whether a network contracts.
+On data, the states after two test sequences both read one of these sequences repeatedly. A refutation names two states,
+or an unstable state, next to which the second one starts. If contraction is proved, ``C rho^k`` bounds every pair.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from ..campaign.work import Work
 
 Array = NDArray[np.float64]
-PAIRS, STRETCH, LONGEST = 100, 3, 1000
-"""Pairs in a report, followed steps in units of the sequence length, and their maximum."""
-NUDGE = 1e-3
-"""Distance of the second trajectory from an unstable state, relative to the norm of that state."""
+PAIRS, LENGTHS, MOST_STEPS = 100, 3, 1000
+"""Number of pairs in a report, number of steps divided by the sequence length, and largest number of steps."""
+OFFSET = 1e-3
+"""Initial distance of the second trajectory from an unstable state ``x``, divided by ``1 + |x|``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class PairDistances(Record):
     """Distances of pairs of trajectories under the same inputs.
 
     Attributes:
-        distance: ``(steps + 1, pairs)`` over that at the start, which is 1.
+        distance: ``(steps + 1, pairs)``, divided by the distance at the start.
         start: the median distance at the start.
     """
 
@@ -71,14 +71,14 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(pairs, time, features)``, inputs of the model, two sequences or more; pair ``i`` begins at the states
-            after sequence ``i`` and after another one, and both read sequence ``i`` over and over.
+        x: ``(pairs, time, features)``, inputs of the model, two sequences or more; pair ``i`` starts at the states
+            after sequence ``i`` and after another one, and both read sequence ``i`` repeatedly.
         steps: number of steps.
         seed: seed of the pairing.
-        part: the path of the layer, where the model holds several.
+        part: the path of the layer, if the model has several.
 
     Returns:
-        The distances; pairs that begin at the same state are left out.
+        The distances; pairs that start at the same state are left out.
 
     Raises:
         ConfigurationError: bad options or a bad tensor.
@@ -117,53 +117,53 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, pa
     return PairDistances(distances / distances[0], float(np.median(distances[0])))
 
 
-def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Array, str] | None:
-    """Return two states and the inputs under which a refuted map keeps them apart.
+def counterexample_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Array, str] | None:
+    """Return two states and inputs under which the trajectories of a refuted map do not converge to each other.
 
     Args:
-        certificate: its proof is taken at its word.
+        certificate: certificate of a refuted map; its proof is not checked here.
         steps: number of steps.
 
     Returns:
-        Both states ``(n,)``, the periodic inputs ``(q, p)``, and a description of the pair; ``None``
-        where the proof names no trajectories, or is about no map with inputs.
+        Both states ``(n,)``, the periodic inputs ``(q, p)``, and a description of the pair. ``None`` if the subject is
+        no map with inputs, or its proof determines no trajectories.
     """
     subject, proof = certificate.subject, certificate.proof
     runs = getattr(subject, "is_discrete", False) and hasattr(subject, "advance")
     if proof is None or certificate.verdict is Verdict.CERTIFIED or not runs:
         return None
     data = proof.data
-    still = np.zeros((1, subject.inputs))
+    zero = np.zeros((1, subject.inputs))
     first, second = (_row(data, *names) for names in (("state1", "first"), ("state2", "second")))
     if first is not None and second is not None:
-        inputs = next((np.atleast_2d(np.asarray(data[k], float)) for k in ("input", "inputs") if k in data), still)
+        inputs = next((np.atleast_2d(np.asarray(data[k], float)) for k in ("input", "inputs") if k in data), zero)
         return first, second, inputs, "the two trajectories of the proof"
     if data.get("difference") is not None:
         difference = np.asarray(data["difference"], dtype=np.float64)
-        return np.zeros(subject.states), difference, still, "two trajectories with the difference of the proof, input 0"
+        return np.zeros(subject.states), difference, zero, "two trajectories with the difference of the proof, input 0"
     state = _row(data, "state", "orbit")
     if state is not None:
-        inputs = np.atleast_2d(np.asarray(data.get("input", still), dtype=np.float64))
+        inputs = np.atleast_2d(np.asarray(data.get("input", zero), dtype=np.float64))
         longest = len(np.atleast_2d(np.asarray(data.get("state", data.get("orbit")))))
-        return state, _beside(subject, state, inputs, longest), inputs, "from beside the unstable state of the proof"
+        return state, _perturbed(subject, state, inputs, longest), inputs, "next to the unstable state of the proof"
     if proof.kind == "unstable_everywhere":
-        state = np.linalg.lstsq(subject.system.C, -(still[0] @ subject.E.T + subject.b), rcond=None)[0]
-        return state, _beside(subject, state, still, 1), still, "from beside the unstable equilibrium of input 0"
+        state = np.linalg.lstsq(subject.system.C, -(zero[0] @ subject.E.T + subject.b), rcond=None)[0]
+        return state, _perturbed(subject, state, zero, 1), zero, "next to the unstable equilibrium of input 0"
     if proof.kind == "pair_isometry":
         far = np.zeros(subject.states)
         far[0] = 8.0 * (steps + 1) * (1.0 + float(np.linalg.norm(subject.b)))
-        return np.zeros(subject.states), far, still, "from zero and from far away, input 0"
+        return np.zeros(subject.states), far, zero, "from zero and from far away, input 0"
     return None
 
 
 def _row(data: Mapping[str, Any], *names: str) -> Array | None:
-    """Return the first point of the first existing field among these."""
+    """Return the first row of the first existing field among ``names``, or ``None``."""
     value = next((data[name] for name in names if data.get(name) is not None), None)
     return None if value is None else np.atleast_2d(np.asarray(value, dtype=np.float64))[0]
 
 
-def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
-    """Return a nearby state in the direction that grows most along the orbit."""
+def _perturbed(subject: Any, state: Array, inputs: Array, period: int) -> Array:
+    """Return a state next to ``state``, in the direction that grows most along the periodic orbit."""
     product, at = np.eye(len(state)), state
     for t in range(max(period, len(inputs))):
         u = inputs[t % len(inputs)]
@@ -172,11 +172,11 @@ def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
     direction = vectors[:, np.argmax(np.abs(values))]
     real, imag = np.real(direction), np.imag(direction)
     direction = real if np.linalg.norm(real) > np.linalg.norm(imag) else imag
-    return state + NUDGE * (1.0 + float(np.linalg.norm(state))) * direction / np.linalg.norm(direction)
+    return state + OFFSET * (1.0 + float(np.linalg.norm(state))) * direction / np.linalg.norm(direction)
 
 
-def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] | None:
-    """Compute the distance of the trajectories of ``counter_pair`` in floating point, relative to the start.
+def counterexample_distance(certificate: Certificate, steps: int) -> tuple[Array, str] | None:
+    """Compute the distance of the trajectories of ``counterexample_pair`` in floating point, relative to the start.
 
     Args:
         certificate: certificate of a refuted map.
@@ -185,7 +185,7 @@ def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] 
     Returns:
         ``(steps + 1,)``, NaN once it is not finite, and a description of the pair; ``None`` without a pair.
     """
-    pair = counter_pair(certificate, steps)
+    pair = counterexample_pair(certificate, steps)
     if pair is None:
         return None
     first, second, inputs, words = pair
@@ -203,14 +203,14 @@ def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] 
 def pairs_step(work: Work) -> None:
     """Run the step ``pairs`` of an analysis and write its files."""
     seen, why = None, ""
-    steps = LONGEST
+    steps = MOST_STEPS
     try:
         model, x = work.whole_sequences(min(work.budget.samples, PAIRS))
-        steps = min(LONGEST, max(x.shape[1], min(STRETCH * x.shape[1], LONGEST)))
+        steps = min(LENGTHS * x.shape[1], MOST_STEPS)
         seen = pair_distances(model, x, steps=steps, seed=work.seed)
     except (UnsupportedError, NonFiniteError) as error:
         why, steps = str(error), min(steps, 100)
-    counter = None if work.certificate is None else counter_distance(work.certificate, steps)
+    counter = None if work.certificate is None else counterexample_distance(work.certificate, steps)
     if seen is None and counter is None:
         raise UnsupportedError(why)
     parts, t = [], np.arange(steps + 1)

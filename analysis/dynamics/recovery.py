@@ -37,9 +37,9 @@ class MeasuredRecovery(Record):
 
     Attributes:
         size: Euclidean norm of the disturbance.
-        tol: difference below which a run counts as returned, from then on.
-        steps: ``(sequences, directions)``, NaN where the runs still differed at the end.
-        limit: steps that were waited.
+        tol: a run has returned when the difference stays below this number.
+        steps: ``(sequences, directions)``, NaN if the runs still differed at the end.
+        limit: number of steps after the disturbance.
     """
 
     curve = Curve("step", ("still_apart",), words="share of runs not yet recovered", steps=True)
@@ -50,7 +50,7 @@ class MeasuredRecovery(Record):
     limit: int
 
     def curves(self) -> pd.DataFrame:
-        """Return the share of runs that have not returned, after each step on which one did."""
+        """Return the share of runs that have not returned, after each step at which a run returned."""
         every = np.sort(self.steps, axis=None)
         at = np.unique(np.concatenate([[0.0], every[np.isfinite(every)], [float(self.limit)]]))
         return pd.DataFrame({"step": at, "still_apart": [1.0 - float((every <= step).mean()) for step in at]})
@@ -86,17 +86,18 @@ def measured_recovery(
     """Measure the steps until a disturbance of the state has decayed, along given sequences, in float64.
 
     Args:
-        model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(batch, time, features)``, inputs of the model; the disturbance comes at its end, then it is repeated.
+        model: a recurrent layer, or a model that contains one (``torch.nn``'s included).
+        x: ``(batch, time, features)``, inputs of the model; the disturbance follows the last step, then ``x`` is
+            repeated.
         size: Euclidean norm of the disturbance of the complete state (``(h, c)`` of an LSTM).
-        tol: below which the difference counts as forgotten.
-        directions: random disturbances of each sequence's state.
-        limit: steps at most.
+        tol: difference below which a run has returned.
+        directions: number of random disturbances of each sequence's state.
+        limit: most steps after the disturbance.
         seed: seed of the directions.
-        part: the path of the layer, where the model holds several.
+        part: path of the layer, if the model contains several.
 
     Returns:
-        The steps of every run.
+        The number of steps until each run returned.
 
     Raises:
         ConfigurationError: bad options or a bad tensor.

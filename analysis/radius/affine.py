@@ -18,11 +18,11 @@ Array = NDArray[np.float64]
 
 
 def is_affine(model: nn.Module, every_step: bool = False) -> bool:
-    """Return True if the logits are affine in the input: a linear recurrence, one-way or bidirectional, under a head.
+    """Return True if the logits are an affine function of the input: a linear recurrence with a linear readout.
 
     Args:
         model: any module.
-        every_step: whether it answers at every step; then only what runs forward, by the same map at every step.
+        every_step: whether the logits of every step are meant; then only time-invariant forward recurrences count.
 
     Example:
         >>> from stability.models import LRU, ElmanRNN
@@ -31,15 +31,15 @@ def is_affine(model: nn.Module, every_step: bool = False) -> bool:
     """
     if not (isinstance(model, SequenceModel) and isinstance(model.layer, LinearLayer)):
         return False
-    shifts = not model.layer.bidirectional and not getattr(model.layer, "stationary_start", False)
-    return (model.reduction == "all") is every_step and (shifts or not every_step)
+    time_invariant = not model.layer.bidirectional and not getattr(model.layer, "stationary_start", False)
+    return (model.reduction == "all") is every_step and (time_invariant or not every_step)
 
 
 def affine_gains(model: nn.Module, horizon: int, features: int) -> tuple[float, Array, str]:
     """Return the norm of the map from input sequences to logits, and of the differences of its rows.
 
-    The map is read off its derivative in float64, which is the same everywhere. A radius from it is the distance to the
-    nearest decision boundary itself.
+    The map is its derivative, computed in float64. A radius from these gains is the exact distance to the nearest
+    decision boundary, up to rounding.
 
     Args:
         model: a model for which ``is_affine`` is true.
@@ -47,8 +47,8 @@ def affine_gains(model: nn.Module, horizon: int, features: int) -> tuple[float, 
         features: input features per step.
 
     Returns:
-        The gain, bounds ``(classes, classes)`` of ``|change of logit i - logit j| / |change of the input|``, and the
-        method in words.
+        The gain, bounds ``(classes, classes)`` of ``|change of logit i - logit j| / |change of the input|``, and a
+        description of the method.
     """
     rows = _kernel(model, horizon, features).reshape(-1, horizon * features)
     pairs = np.linalg.norm(rows[:, None, :] - rows[None, :, :], axis=2)
@@ -64,7 +64,7 @@ def affine_gains_at_steps(model: nn.Module, horizon: int, features: int) -> tupl
         features: input features per step.
 
     Returns:
-        The largest gain, bounds ``(time, classes, classes)``, and the method in words.
+        The largest gain, bounds ``(time, classes, classes)``, and a description of the method.
     """
     lags = _kernel(model, horizon, features)[:, ::-1]  # (classes, time, features), the latest input first
     squares = np.zeros((horizon, len(lags), len(lags)))
@@ -76,7 +76,7 @@ def affine_gains_at_steps(model: nn.Module, horizon: int, features: int) -> tupl
 
 
 def _kernel(model: nn.Module, horizon: int, features: int) -> Array:
-    """Return the derivative ``(classes, time, features)`` of the (last) logits by the input, in float64."""
+    """Return the derivative ``(classes, time, features)`` of the logits, at the last step, by the input, in float64."""
     with untouched(model):
         exact = copy.deepcopy(model).double().cpu()
 

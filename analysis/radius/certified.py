@@ -52,17 +52,17 @@ MOST_PAIRS = 2**24  # pairs of classes over all steps, 128 MiB in float64; tasks
 class CertifiedRadius(Record):
     """Radii within which no perturbation of the input sequence changes the class.
 
-    About the stored weights in real arithmetic, not about the rounding of a network that runs in float32. The
-    inequality behind a radius is proved; the radius itself is computed in float64, with a relative slack of 1e-9 for
-    its own rounding, and not enclosed in intervals. Where every step has a class, the arrays are ``(batch, time)``, a
-    radius for each answer, with NaN at steps without a target.
+    The radii hold for the stored weights in real arithmetic, not for a network that runs in float32. The inequality
+    behind a radius is proved; the radius itself is computed in float64, with a relative slack of 1e-9 for rounding, and
+    is not enclosed in intervals. If every step has a class, the arrays are ``(batch, time)``, with a radius for each
+    answer and NaN at steps without a target.
 
     Attributes:
-        radius: ``(batch,)``, in l2 over the whole sequence; 0 where the sequence is misclassified.
-        radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``; of an answer at a step, the steps up to it count.
-        margin: ``(batch,)``, logit of the true class minus the runner-up's; 0 where misclassified.
-        gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``; the smaller one of two proofs.
-        method: source of the gain; with two proofs each sequence has the larger of its two radii.
+        radius: ``(batch,)``, in l2 over the whole sequence; 0 if the sequence is misclassified.
+        radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``, with ``time`` the steps up to the answer.
+        margin: ``(batch,)``, logit of the true class minus the largest other logit; 0 if misclassified.
+        gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``; the smallest of all proofs.
+        method: source of the gain; with several proofs each answer has the largest of its radii.
         horizon: time steps.
         features: input features per step.
     """
@@ -78,9 +78,10 @@ class CertifiedRadius(Record):
     features: int
 
     def accuracy_at(self, epsilon: float, norm: str = "l2") -> float:
-        """Return the certified accuracy, the share of sequences with a radius above ``epsilon``; no attack gets lower.
+        """Return the certified accuracy: the share of sequences with a radius above ``epsilon``.
 
-        Of sequences with several answers: the mean over the sequences of each one's own share.
+        No attack of norm ``epsilon`` lowers the accuracy below it. For sequences with several answers it is the mean
+        over the sequences of the share of their answers.
 
         Raises:
             ConfigurationError: an unknown norm or a negative radius.
@@ -92,13 +93,13 @@ class CertifiedRadius(Record):
         return float(shares.mean())
 
     def curves(self) -> pd.DataFrame:
-        """Return certified accuracy over the radius, one row where it falls."""
+        """Return the certified accuracy by radius, with two rows at each radius where it falls."""
         known = self.radius[np.isfinite(self.radius)]
         at = np.unique(np.concatenate([[0.0], known, np.nextafter(known, np.inf)]))
         return pd.DataFrame({"radius": at, "certified_accuracy": [self.accuracy_at(float(r)) for r in at]})
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per sequence, ``sample, margin, radius, radius_linf``; or per label, with its ``step``."""
+        """Return a row per sequence, ``sample, margin, radius, radius_linf``, or per answer, with its ``step``."""
         there = np.nonzero(~np.isnan(self.radius))
         columns = {"margin": self.margin, "radius": self.radius, "radius_linf": self.radius_linf}
         values = {name: column[there] for name, column in columns.items()}
@@ -106,7 +107,7 @@ class CertifiedRadius(Record):
 
 
 def _logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Return the logits in float64, since the radius is about the stored weights without rounding."""
+    """Return the logits in float64, since the radius holds for the stored weights without rounding."""
     with untouched(model), torch.no_grad():
         exact = copy.deepcopy(model).double()
         return logits_of(exact, x.double(), y) if y.dim() == 1 else step_logits(exact, x.double(), y)
@@ -141,7 +142,7 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
 
 
 def _carried(model: nn.Module) -> Gain | None:
-    """Return the gain to the logits that a layer proves by construction."""
+    """Return the gain to the logits that the layer has by construction, or ``None``."""
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, BoundedGainRNN):
         return None
     carried = model.layer.carried_gain(to_numpy(model.head.weight))
@@ -161,7 +162,7 @@ def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
 
 
 def _from_steps(model: nn.Module, certificate: Any, horizon: int, every_step: bool = False) -> tuple[float, Array, str]:
-    """Return gain, pair bounds and method from one-step bounds: the smaller with or without a contraction proof."""
+    """Return the gain, the bounds for pairs of classes and the method from the best of all one-step bounds."""
     network = network_of(model, every_step)
     subject, witness = network.subject, network.witness(certificate)
     n = subject.states
@@ -179,7 +180,7 @@ def _from_steps(model: nn.Module, certificate: Any, horizon: int, every_step: bo
 
 
 def _scaled(pairs: Array, total: Any) -> Array:
-    """Multiply ``pairs`` by the reach ``total`` of the state (an array: after every step); infinite if that is."""
+    """Multiply ``pairs`` by the state's reach ``total``, one number or one for each step; infinite if it is."""
     reached = np.asarray(total)[..., None, None]
     with np.errstate(invalid="ignore"):
         return np.where(np.isinf(reached), math.inf, pairs * reached)
@@ -224,37 +225,36 @@ def certified_radius(
 ) -> CertifiedRadius:
     """Compute an l2 radius within which the class is constant, for each sequence or each of its labels.
 
-    With ``g_T`` a bound of the incremental gain from input sequence to logits, two logits differ by at most
-    ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` it is bounded here from one step
-    of the difference of two trajectories (see :func:`~stability.analysis.dynamics.stepbound.step_bound`), and each pair
-    of classes by its own row ``|(h_i - h_j) R^{-1}|``, which is never worse. The metric and rate come from the
-    certificate, from the proof that the layer carries, or else from the norms of the weights: always sound, tiny for
-    long sequences of a network that does not contract. Of a stack of layers with activations on pairs the layers' gains
-    multiply. With both ``gain`` and ``certificate`` each sequence gets the
-    larger of its two radii. Of a linear recurrence (RotRNN, LRU) the map to the logits is affine and known, and the
-    radius is the distance to the nearest decision boundary.
+    If ``g_T`` bounds the incremental gain from input sequence to logits, a perturbation ``u`` changes the difference of
+    two logits by at most ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` the bound
+    follows from one step of the difference of two trajectories
+    (see :func:`~stability.analysis.dynamics.stepbound.step_bound`), with a row ``|(h_i - h_j) R^{-1}|`` for each pair
+    of classes, which is never worse. The metric and rate come from the certificate, from the proof that the layer
+    carries, or from the norms of the weights; norms are always sound, but give tiny radii for long sequences of a
+    network that does not contract. In a stack of layers with activations on pairs the layers' gains are multiplied.
+    With both ``gain`` and ``certificate`` each sequence gets the larger of its two radii. A linear recurrence (RotRNN,
+    LRU) has a known affine map to the logits, and the radius is the distance to the nearest decision boundary.
 
-    Where every step has a class, or sequences of unequal length are read out at their own last steps, each answer has
-    a radius: the logits after ``t`` steps depend on the inputs up to there alone, whose gain is that of ``t`` steps.
-    Under one perturbation all those answers hold at once whose radii exceed it.
+    If every step has a class, each answer has a radius: the logits after ``t`` steps depend only on the inputs up to
+    there, and the gain of ``t`` steps bounds them. A perturbation changes no answer whose radius exceeds its norm.
 
     Args:
-        model: a ``SequenceModel`` with logits at the last step, of the mean output, or at every step; a module of one's
-            own in which there is one recurrent part (``torch.nn.RNN``, a registered cell) and one linear head on its
-            last or mean output; any model when ``gain`` is given.
+        model: a ``SequenceModel`` with logits at the last step, of the mean output, or at every step; another module
+            with one recurrent part (``torch.nn.RNN``, a registered cell) and one linear head on its last or mean
+            output; any model if ``gain`` is given.
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels; or ``(batch, time)``, -100 at steps without label, for logits at every step.
         gain: from ``logit_gain`` or :func:`stability.incremental_gain` of the model's layer, with ``output`` the
             head's weight and the sequences' length as ``horizon`` (slower, usually many times better; its proof
-            is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.
-        certificate: certificate of the layer, proved again. One without a quadratic norm (a proof by another
-            criterion than the multiplier inequality) is not used.
+            is checked again and bounds every pair of classes if its norm is quadratic); or a number, taken on trust.
+        certificate: certificate of the layer, which is proved again; one without a quadratic norm (by a criterion other
+            than the multiplier inequality) is not used.
 
     Returns:
         The radii.
 
     Raises:
-        ConfigurationError: an option that does not fit, or a certificate of another system.
+        ConfigurationError: a gain of another network, output or horizon, or a certificate of another system.
         DimensionError: a wrong shape.
         NonFiniteError: NaN in data, weights or logits.
         UnsupportedError: a model whose gain has to be given.
@@ -309,11 +309,11 @@ def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_
     """Prove the gain from input sequences to the logits, optimized for small bounds on pairs of classes.
 
     Args:
-        model: a ``SequenceModel`` on a Lur'e network or on one with an activation on pairs, or a module of one's own
-            with such a part and a linear head, see :func:`stability.models.classifier.classifier`.
+        model: a ``SequenceModel`` on a Lur'e network or on one with an activation on pairs, or another module with such
+            a part and a linear head, see :func:`stability.models.classifier.classifier`.
         horizon: time steps.
-        worth: a gain above which the radii say little: a search that begins above it is short.
-        time_limit: seconds.
+        worth: largest gain with useful radii: a search that begins above it is short.
+        time_limit: time limit of the search in seconds.
 
     Returns:
         The gain, for ``certified_radius(..., gain=...)``.
@@ -333,7 +333,7 @@ def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_
 
 
 def _worth(result: CertifiedRadius, attacked: list[float]) -> float:
-    """Return the gain at which the most certain decision withstands half of the smallest attack of the sweep."""
+    """Return the gain with which the decision of largest margin has half the smallest attack as its radius."""
     smallest = min((e for e in attacked if e > 0.0), default=0.0)
     margin = float(np.nanmax(result.margin, initial=0.0))
     return margin / (math.sqrt(2) * 0.5 * smallest) if smallest > 0.0 and margin > 0.0 else math.inf
@@ -342,9 +342,9 @@ def _worth(result: CertifiedRadius, attacked: list[float]) -> float:
 def robustness_step(work: Work) -> None:
     """Run the step ``robustness`` of an analysis and write its files."""
     model, x, y, bounds = work.answers(work.budget.samples)
-    certificate = work.certificate  # without one the norms of the weights give a bound too, however small
+    certificate = work.certificate  # without one the norms of the weights give the bound
     certified = certificate if certificate is not None and certificate.verdict is Verdict.CERTIFIED else None
-    if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
+    if work.input_box is not None:  # perturbed inputs may leave the box for which the certificate holds
         certified = None
     unit = float(work.deviations.max())  # a ball in deviations lies in a ball of this times its radius
     attacked = [e * work.span(bounds) for e in work.budget.epsilons_l2]
@@ -352,8 +352,8 @@ def robustness_step(work: Work) -> None:
     composed = is_residual(model) or is_stack_of_pairs(model)
     if not composed and not is_affine(model, y.dim() == 2):  # contracting or not
         gain = logit_gain(model, x.shape[1], worth=_worth(result, [unit * e for e in attacked]))
-        if gain.proof is not None:  # multipliers for every step are mostly, not always, the sharper bound
-            proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each answer
+        if gain.proof is not None:  # multipliers for every step usually, but not always, give the smaller gain
+            proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the larger radius of each answer
             result = proved if certified is not None or proved.gain < result.gain else result
     scaled = {name: getattr(result, name) / unit for name in ("radius", "radius_linf")}
     result = replace(result, gain=result.gain * unit, **scaled)

@@ -35,7 +35,7 @@ class Network:
         subject: the recurrent part.
         head: ``(k, n)``.
         reduction: ``last``, ``mean`` or ``all``.
-        layer: the toolkit's layer that runs it, where there is one.
+        layer: the toolkit's layer that runs the subject, or ``None``.
     """
 
     subject: DrivenSystem | PairwiseSystem
@@ -61,10 +61,10 @@ def network_of(model: nn.Module, every_step: bool = False) -> Network:
 
     Args:
         model: a ``SequenceModel``, or a user's module with one recurrent part and one linear head.
-        every_step: whether it answers at every step.
+        every_step: whether the model has logits at every step.
 
     Returns:
-        Its parts.
+        The parts of the model.
 
     Raises:
         UnsupportedError: another kind of model.

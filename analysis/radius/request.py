@@ -26,10 +26,10 @@ Prepared = tuple[Reading, nn.Module, Tensor, Tensor, Bounds, Tensor | None, Tens
 
 
 def prepare(model: nn.Module | Classifier | Reading, x: Any, y: Any, bounds: Bounds, mask: Any, scale: Any) -> Prepared:
-    """Return reading, network, inputs, labels, bounds and mask in units of ``scale``, and the inputs as they are given.
+    """Return reading, network, inputs, labels, bounds and mask in units of ``scale``, and the inputs as given.
 
     Args:
-        model: the network; this and all others as in ``local_radius``.
+        model: the network; all arguments as in ``local_radius``.
         x: inputs.
         y: labels.
         bounds: least and largest values of the inputs.
@@ -58,7 +58,7 @@ def _network(read: Reading) -> nn.Module:
 
 
 def first_steps(bounds: Bounds, steps: int) -> Bounds:
-    """Return the bounds of the first steps, where they are given step by step."""
+    """Return the bounds of the first steps if the bounds depend on the step, else the bounds unchanged."""
     if bounds is None:
         return None
     low, high = (
@@ -78,10 +78,10 @@ def _checked_mask(mask: Any, x: Tensor) -> Tensor | None:
 
 
 def checked_limit(seconds: Any) -> float | None:
-    """Return a time limit; infinity is none.
+    """Return a time limit in seconds; infinity gives ``None``, no limit.
 
     Raises:
-        ConfigurationError: no positive number.
+        ConfigurationError: not a positive number.
     """
     unlimited = seconds is None or (isinstance(seconds, float) and seconds == np.inf)
     return seconds if unlimited else check_number("time_limit", seconds, strict=True)
@@ -91,7 +91,7 @@ def _as_tensor(name: str, value: Any) -> Any:
     """Convert an array to a tensor; return anything else unchanged.
 
     Raises:
-        ConfigurationError: an array that is none of numbers, or of a kind that torch does not have; no dense tensor.
+        ConfigurationError: an array without numbers or of a dtype that torch lacks, or a tensor that is not dense.
     """
     if isinstance(value, Tensor):
         check_dense(name, value)

@@ -1,8 +1,8 @@
 """Study of the Lipschitz RNN paper's eigenvalue bounds: figure 4 (proposition 1) and lemma 2.
 
-Extreme real parts of the eigenvalues of ``S(M, beta, gamma)`` for random M stand beside the interval of proposition 1,
-as printed and corrected. By lemma 2 one step of size delta moves the singular values of the symmetric parts by
-``O(delta (1 - beta)^2)``.
+Extreme real parts of the eigenvalues of ``S(M, beta, gamma)`` for random M are compared with the interval of
+proposition 1, as printed and corrected. By lemma 2 one step of size delta moves the singular values of the symmetric
+parts by ``O(delta (1 - beta)^2)``.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def exponent(changes: Mapping[float, float]) -> float:
 
 
 def _spectra(size: Size, seed: int) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the table and of the curves."""
     rows, curves = [], []
     for beta in size["betas"]:
         outside = {"printed": 0, "corrected": 0}
@@ -94,6 +95,7 @@ def _spectra(size: Size, seed: int) -> tuple[list[Row], list[Row]]:
 
 
 def _powers() -> dict[str, float]:
+    """Return the power of ``1 - beta`` measured with each optimizer."""
     return {name: exponent({beta: step_change(name, beta) for beta in STEP_BETAS}) for name in OPTIMIZERS}
 
 
@@ -103,7 +105,7 @@ def _spectra_compared(frame: Frame) -> Sequence[Compared]:
         Compared(
             "largest share of matrices outside the printed interval", frame["outside_printed"].max(), 0.0, "figure 4"
         ),
-        Compared("the same for the corrected interval", frame["outside_corrected"].max(), None, "proposition 1"),
+        Compared("share outside the corrected interval", frame["outside_corrected"].max(), None, "proposition 1"),
         Compared("power of 1 - beta, one step of gradient descent", powers["SGD"], 2.0, "lemma 2"),
         Compared("power of 1 - beta, one step of Adam", powers["Adam"], 2.0, "lemma 2, figure 5"),
     )
@@ -139,13 +141,13 @@ register_study(
             ),
             Figure(
                 "lines", "One step: change of the symmetric parts", "gap", "change", "line", log="xy",
-                xlabel="1 − beta", caption="Slope 2 is lemma 2; slope 1 is what Adam leaves of it.",
+                xlabel="1 − beta", caption="Lemma 2 predicts slope 2; Adam shows slope 1.",
             ),
         ),
         differences=(
             "Figure 4 is drawn with the interval as printed and with the missing factor of two.",
-            "Lemma 2 is measured with one step of gradient descent, about which it is, and with one of Adam, with "
-            "which the paper's figure 5 is made.",
+            "Lemma 2, which is about gradient descent, is measured with one step of gradient descent and with one of "
+            "Adam, the optimizer of the paper's figure 5.",
         ),
     )
 )  # fmt: skip

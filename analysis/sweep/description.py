@@ -1,4 +1,4 @@
-"""Description of a sweep, models x options x tasks x seeds x analyses, in a TOML file or in Python."""
+"""Description of a sweep over models, options, tasks, seeds and analyses, in a TOML file or in Python."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ from .analyses import DEFAULTS, parts_of
 from .job import Job, Row, identity
 
 CERTIFICATE = ("criterion", "solver", "rate", "tol", "time_limit", "refute", "criteria", "input_box")
+"""Options of ``certify`` that a description may set."""
 MODEL_FILES = (".npz", ".safetensors", ".pt", ".onnx")
 SETTINGS = tuple(name for name in NAMES if name != "seed")
+"""Settings of training that a description may set."""
 SIZES = {"hidden": 64, "layers": 1}
-LARGEST = 64 * 2**20
+"""Default hidden size and number of layers."""
+MOST_BYTES = 64 * 2**20
 """Maximum size of a description in bytes."""
 
 
@@ -38,16 +41,16 @@ class Sweep:
     """Models, tasks, options and seeds whose combinations are trained, certified and analyzed.
 
     Attributes:
-        models: names of layers; files of models; or mappings with ``model`` and ``name``, ``hidden``, ``layers``,
-            ``set`` and settings of training of its own.
-        tasks: names of tasks; ``.npz`` files of data; or mappings with ``task``, ``name`` and options.
-        seeds: one training each; an integer ``n`` means ``0, ..., n - 1``.
+        models: names of layers, files of models, or mappings with ``model`` and optionally ``name``, ``hidden``,
+            ``layers``, ``set`` and settings of training.
+        tasks: names of tasks, ``.npz`` files of data, or mappings with ``task``, ``name`` and options.
+        seeds: seeds of the trainings; an integer ``n`` means ``0, ..., n - 1``.
         train: ``hidden``, ``layers``, ``set`` (options of the layer) and fields of ``Settings``; a table under the name
             of a model applies to that model.
         task: options of the tasks; a table under the name of a task applies to that task.
         grid: lists of values by name (names of ``train``, ``set.NAME``, ``task.NAME``); all combinations are trained.
         analyses: options of the analyses of every trained network, see ``stability.analysis.sweep.analyses``;
-            ``certificate`` has options of ``certify``, or is ``False`` for none.
+            ``certificate`` has options of ``certify``, or is ``False`` for no certificate.
         data_dir: folder with the full data sets.
         device: ``cpu`` or ``cuda``.
         folder: folder that relative paths start from.
@@ -93,7 +96,7 @@ class Sweep:
             path: the file; relative paths in it start from its folder.
 
         Raises:
-            FileFormatError: the file is missing or is no TOML.
+            FileFormatError: the file is missing or not TOML.
             ConfigurationError: an unknown name or an invalid value.
         """
         document = _toml(Path(path))
@@ -111,16 +114,16 @@ class Sweep:
         for model in self.models:
             name, description = self._model(model)
             if "file" in description:
-                yield self._of_file(name, description)
+                yield self._file_row(name, description)
                 continue
             if not self.tasks:
                 raise ConfigurationError("models to train need tasks: add tasks = ['digits', ...]")
             for task in self.tasks:
-                called, asked = self._task(task)
+                task_name, task_description = self._task(task)
                 for point in _points(self.grid):
-                    prototype = self._training(name, description, called, asked, point)
+                    prototype = self._training(description, task_description, point)
                     for seed in self._seeds:
-                        yield self._row({"model": name, "task": called, "seed": seed, **point}, prototype, seed)
+                        yield self._row({"model": name, "task": task_name, "seed": seed, **point}, prototype, seed)
 
     def jobs(self) -> Iterator[Job]:
         """Yield every job, row by row."""
@@ -129,7 +132,7 @@ class Sweep:
 
     @property
     def _seeds(self) -> tuple[int, ...]:
-        assert isinstance(self.seeds, tuple)  # whatever was given
+        assert isinstance(self.seeds, tuple)  # converted by __post_init__
         return self.seeds
 
     def paths(self) -> dict[str, str]:
@@ -149,7 +152,7 @@ class Sweep:
         return (Path(self.folder) / name).resolve()
 
     def _model(self, model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the name and the options of a model; of a file its digest."""
+        """Return the name and the options of a model, or the digest and path of a file."""
         description: dict[str, Any] = {"model": model} if isinstance(model, str) else dict(model)
         kind = description.pop("model", None)
         if isinstance(kind, str) and kind.endswith(MODEL_FILES):
@@ -186,24 +189,22 @@ class Sweep:
         _known(f"task {kind}", options, known)
         return name or kind, {"task": kind, "options": options}
 
-    def _training(
-        self, name: str, model: Mapping[str, Any], called: str, task: Mapping[str, Any], point: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the options of a training without its seed."""
+    def _training(self, model: Mapping[str, Any], task: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a training at a point of the grid, without its seed."""
         whole, options = {**model, "set": dict(model["set"])}, dict(task["options"])
         for key, value in point.items():
-            place, _, inner = key.rpartition(".")
+            prefix, _, inner = key.rpartition(".")
             if key in (*SETTINGS, *SIZES):
                 whole[key] = value
-            elif place in ("set", "task"):
-                (whole["set"] if place == "set" else options)[inner] = value
+            elif prefix in ("set", "task"):
+                (whole["set"] if prefix == "set" else options)[inner] = value
             else:
                 raise ConfigurationError(f"grid {key}: expected a setting of the training, set.NAME or task.NAME")
         settings = {k: v for k, v in whole.items() if k in SETTINGS}
         Settings().changed(**{**TRAINING, **settings, "clip": settings.get("clip", 1.0) or None})
         certificate = self.analyses.get("certificate", {})
         reads = self.data_dir is not None and reads_data(task["task"])
-        made = {
+        training = {
             "model": whole["model"],
             **{key: check_int(key, whole[key]) for key in SIZES},
             "set": whole["set"],
@@ -213,16 +214,16 @@ class Sweep:
             "device": self.device,
             "data": _folder_digest(self._path(self.data_dir)) if reads and self.data_dir else None,
         }
-        return plain_value(made)
+        return plain_value(training)
 
     def _row(self, head: Mapping[str, Any], prototype: Mapping[str, Any], seed: int) -> Row:
         training = {**prototype, "seed": seed}
         job = Job("training", training)
         analyses = {}
-        for name, asked in self.analyses.items():
+        for name, chosen in self.analyses.items():
             if name == "certificate":
                 continue
-            options = plain_value({**DEFAULTS[name], **asked})
+            options = plain_value({**DEFAULTS[name], **chosen})
             parts = [
                 Job(name, {**options, "training": training, "start": start, "stop": stop}, job.id)
                 for start, stop in parts_of(name, options)
@@ -230,7 +231,7 @@ class Sweep:
             analyses[name] = options, tuple(parts)
         return Row(head, job, analyses)
 
-    def _of_file(self, name: str, model: Mapping[str, Any]) -> Row:
+    def _file_row(self, name: str, model: Mapping[str, Any]) -> Row:
         certificate = self.analyses.get("certificate", {})
         options = {"file": model["file"], "seed": self._seeds[0], "certificate": dict(certificate or {})}
         job = Job("certificate", options)
@@ -241,19 +242,19 @@ def _toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
     Raises:
-        FileFormatError: the file is missing, too large, or no TOML.
+        FileFormatError: the file is missing, too large, or not TOML.
     """
     try:
         with path.open("rb") as handle:
-            raw = handle.read(LARGEST + 1)
+            raw = handle.read(MOST_BYTES + 1)
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(raw) > LARGEST:
-        raise FileFormatError(f"{path} has more than {LARGEST} bytes")
+    if len(raw) > MOST_BYTES:
+        raise FileFormatError(f"{path} has more than {MOST_BYTES} bytes")
     try:
         return tomllib.loads(raw.decode())
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} is no TOML: {str(error)[:200]}") from error
+        raise FileFormatError(f"{path} is not valid TOML: {str(error)[:200]}") from error
 
 
 def _known(what: str, table: Any, allowed: Sequence[str] | Mapping[str, Any]) -> None:
@@ -264,13 +265,13 @@ def _known(what: str, table: Any, allowed: Sequence[str] | Mapping[str, Any]) ->
     """
     if not isinstance(table, Mapping):
         raise ConfigurationError(f"{what} must be a table of names and values, got {table!r}")
-    strange = next((name for name in table if name not in allowed), None)
-    if strange is not None:
-        raise ConfigurationError(f"{what}: unknown name {strange!r}; the known ones are {', '.join(allowed)}")
+    unknown = next((name for name in table if name not in allowed), None)
+    if unknown is not None:
+        raise ConfigurationError(f"{what}: unknown name {unknown!r}; the known names are {', '.join(allowed)}")
 
 
 def _underscored(train: Any) -> Any:
-    """Return options with underscores in place of the hyphens of the command line."""
+    """Return options of training with names as in Python: hyphens become underscores, except in ``set``."""
     if not isinstance(train, Mapping):
         raise ConfigurationError(f"train must be a table of names and values, got {train!r}")
     return {

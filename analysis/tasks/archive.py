@@ -28,15 +28,14 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
             optionally ``x_test``, ``y_test``, ``classes``, ``lower``, ``upper``, ``lengths`` and ``lengths_test`` as in
             ``task_from_arrays``, or ``mask`` and ``mask_test``; nothing else. Pickled objects are never read.
         digest: SHA-256 that the file must have; ``None``: any.
-        held_out: share to be held out where the file has no ``x_test``.
+        held_out: share of the sequences to hold out if the file has no ``x_test``.
 
     Returns:
         The task.
 
     Raises:
         ConfigurationError: no file is named.
-        FileFormatError: missing, damaged, with other names than these, other data than ``digest`` says, or arrays
-            that make no task.
+        FileFormatError: a missing or damaged file, other names than these, another digest, or arrays that make no task.
 
     Example:
         >>> import tempfile
@@ -83,11 +82,11 @@ def labelled_sequences(file: str | Path) -> tuple[np.ndarray, np.ndarray, bool]:
         file: the source, as for the task ``data``.
 
     Returns:
-        ``x_test`` and ``y_test`` where the file has them, else ``x`` and ``y``, with tokens ``(n, time)`` unchanged;
-        and True if the file gives the sequences' own lengths.
+        ``x_test`` and ``y_test`` if the file has them, else ``x`` and ``y``, with tokens ``(n, time)`` unchanged; and
+        True if the file gives the lengths of the sequences.
 
     Raises:
-        FileFormatError: missing, damaged, with other names, or arrays of another kind than ``x (n, time, features)``
+        FileFormatError: a missing or damaged file, other names, or arrays other than ``x (n, time, features)``
             floating and ``y (n,)`` integers.
 
     Example:

@@ -1,7 +1,7 @@
 """Tasks (data, loss, metric and chance level) and the registry of tasks by name.
 
-A task is data for a recurrent network: ``x (n, time, features)`` float32 and targets, the training loss, the reported
-metric, and the metric of the best guess that ignores the input.
+A task consists of data, ``x (n, time, features)`` float32 and targets, the training loss, the reported metric, and the
+metric of the best guess that ignores the input.
 """
 
 from __future__ import annotations
@@ -43,21 +43,23 @@ class Task:
         reduction: ``"last"`` when the target belongs to the whole sequence, ``"all"`` when every step has
             one.
         kind: ``"classes"`` (cross entropy) or ``"values"`` (mean squared error).
-        chance: the metric of the best guess that ignores the input (for ``pendulum``: that repeats it).
+        chance: the metric of the best guess that ignores the input (for ``pendulum``, of a guess that repeats the
+            input).
         train: ``(x, y)``; ``x (n, time, input_size)`` float32; ``y (n,)`` or ``(n, time)`` int64 for classes,
-            ``(n, output_size)`` or ``(n, time, output_size)`` float32 for values. A class ``scores.IGNORED`` and a NaN
-            count for nothing.
-        test: the same, never trained on.
-        options: the options it was made with, so that ``make_task(name, **options)`` makes it again.
+            ``(n, output_size)`` or ``(n, time, output_size)`` float32 for values. Targets ``scores.IGNORED`` and NaN
+            are ignored.
+        test: sequences and targets for testing, of the same form.
+        options: options with which ``make_task(name, **options)`` makes the task again.
         data: origin of the data.
         scored: mask of the steps that the metric counts, ``(time,)`` bool; ``None`` for all.
         bounds: range of the inputs, for attacks: two numbers, or two tuples with one for each feature;
-            ``None`` where there is none.
-        classes: names of the classes, where they have some.
-        sample: ``sample(n, seed) -> (x, y)`` for generated tasks: as many fresh sequences as one asks for.
-        prepare: raw records to ``x``, the same function for every part; ``None`` for generated tasks.
-        own_loss: ``own_loss(outputs, targets) -> scalar`` in place of the kind's own loss.
-        measured_by: the metric, a key of ``scores.METRICS``; empty for accuracy or mean squared error, by the kind.
+            ``None`` for no range.
+        classes: names of the classes, if known.
+        sample: ``sample(n, seed) -> (x, y)`` generates ``n`` further sequences; ``None`` for stored data.
+        prepare: function that converts raw records to ``x``; ``None`` for generated tasks.
+        own_loss: ``own_loss(outputs, targets) -> scalar``, a user's loss that replaces the default of the kind.
+        measured_by: the metric, a key of ``scores.METRICS``; empty for the default of the kind, accuracy or mean
+            squared error.
     """
 
     name: str
@@ -90,7 +92,7 @@ class Task:
         return self.kind == "classes" and self.reduction == "last"
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the training loss, a mean over the targets that count.
+        """Return the training loss, a mean over the targets that are not ignored.
 
         Args:
             outputs: ``(n, output_size)``, or ``(n, time, output_size)`` where every step has a target.
@@ -110,7 +112,7 @@ class Task:
         return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
     def metric(self, outputs: Tensor, targets: Tensor) -> float:
-        """Return the metric over the targets that count.
+        """Return the metric over the targets that are not ignored.
 
         Args:
             outputs: see ``loss``.
@@ -122,7 +124,7 @@ class Task:
         return self.reported(self.score(outputs, targets))
 
     def score(self, outputs: Tensor, targets: Tensor) -> float:
-        """Return the mean behind the metric: scores of parts are averaged by ``weight``, then ``reported``.
+        """Return the mean score, from which ``reported`` computes the metric; parts are averaged with ``weight``.
 
         Args:
             outputs: see ``loss``.
@@ -156,7 +158,7 @@ class Task:
         return by_sequence((metric.loss if loss else metric.of)(outputs, targets), targets)
 
     def weight(self, targets: Tensor) -> float:
-        """Return the weight of these targets in means over several parts, in units of sequences."""
+        """Return the weight of these targets in a mean over several parts, as a number of sequences."""
         return float(counted(targets).sum()) / max(1, math.prod(targets.shape[1:]))
 
     def own_steps(self, targets: Tensor) -> Tensor | None:
@@ -174,7 +176,7 @@ class Task:
         return self.mapped(lambda x, y: (x.to(device), y.to(device)))
 
     def mapped(self, change: Callable[[Tensor, Tensor], Pair], **more: Any) -> Task:
-        """Return the task with both parts (one, if they are the same) and further fields replaced."""
+        """Return the task with training and test part changed by a function, and with further fields replaced."""
         train = change(*self.train)
         test = train if self.test[0] is self.train[0] else change(*self.test)
         return replace(self, train=train, test=test, **more)
@@ -200,18 +202,18 @@ class Task:
     def _check(self, outputs: Any, targets: Tensor) -> None:
         if not isinstance(outputs, Tensor):
             raise ConfigurationError(f"a model must give one tensor of outputs, got {type(outputs).__name__}")
-        want = (*targets.shape, self.output_size) if self.kind == "classes" else tuple(targets.shape)
-        if tuple(outputs.shape) != want:
-            need = f'output_size={self.output_size}, reduction="{self.reduction}"'
-            hint = f"task {self.name!r} needs SequenceModel(..., {need})"
-            raise DimensionError("outputs", want, tuple(outputs.shape), hint)
+        expected = (*targets.shape, self.output_size) if self.kind == "classes" else tuple(targets.shape)
+        if tuple(outputs.shape) != expected:
+            arguments = f'output_size={self.output_size}, reduction="{self.reduction}"'
+            hint = f"task {self.name!r} needs SequenceModel(..., {arguments})"
+            raise DimensionError("outputs", expected, tuple(outputs.shape), hint)
 
 
 def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Task]]:
-    """Decorate the function that makes a task, to register it for ``make_task`` and the command line.
+    """Decorate a function that makes a task, to register it as ``name`` for ``make_task`` and the command line.
 
-    The task gets that name, and the options that it was made with, in the order of the maker's signature, except those
-    that the maker records itself.
+    The task records its name and the options with which it was made; options that the function records itself have
+    precedence.
     """
 
     def register(maker: Callable[..., Task]) -> Callable[..., Task]:
@@ -237,11 +239,11 @@ def task_of(train: Pair, test: Pair, **more: Any) -> Task:
     Args:
         train: ``(x, y)`` as in ``Task``.
         test: the same.
-        **more: fields of ``Task`` that they do not tell, such as the number of classes, or tell otherwise; ``chance``
-            is by default that of naming the most frequent class, or the mean of the values.
+        **more: further fields of ``Task``, such as the number of classes, and fields to replace inferred ones. The
+            default of ``chance`` is the metric of the most frequent class, or of the mean of the values.
 
     Returns:
-        The task; a maker that is registered need not give its name and options.
+        The task; ``register_task`` adds its name and options.
     """
     x, y = train
     values = y.is_floating_point()
@@ -262,25 +264,25 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
 
     Args:
         name: one of ``TASKS``.
-        data_dir: folder with the data in its standard format; not for generated tasks. ``digits`` has data of
-            its own.
+        data_dir: folder with the data in its standard format; not for generated tasks. ``digits`` has embedded
+            data and needs no folder.
         seed: seed of the choice of a subset, or of the generated sequences.
-        **options: those of the task's own function (for example ``stability.analysis.tasks.digits``).
+        **options: options of the function that makes the task, for example ``stability.analysis.tasks.digits``.
 
     Returns:
         The task.
 
     Raises:
-        ConfigurationError: an unknown name or option, or a bad value.
-        FileFormatError: data that is missing, damaged or not of the format it claims.
+        ConfigurationError: an unknown name or option, or an invalid value.
+        FileFormatError: data that is missing, damaged or in another format.
 
     Example:
         >>> task = make_task("adding", steps=20, train=8, test=4)
         >>> tuple(task.train[0].shape), task.metric_name
         ((8, 20, 2), 'mse')
     """
-    own = "; a file of one's own is named with --data" * str(name).endswith(".npz")
-    as_choice("task", name, TASKS, own)
+    hint = "; --data names a file with your own data" * str(name).endswith(".npz")
+    as_choice("task", name, TASKS, hint)
     check_int("seed", seed, 0)
     maker = TASKS[name]
     known = [p for p in inspect.signature(maker).parameters if p not in ("data_dir", "seed")]
@@ -305,7 +307,7 @@ def reads_data(name: str) -> bool:
 
 
 def text_options(name: str | None) -> set[str]:
-    """Return the options of a task that are always text: ``7`` is a file name there, no number.
+    """Return the options of a task whose values are always text, so that ``7`` is a file name and not a number.
 
     Example:
         >>> text_options("characters"), text_options("digits"), text_options(None)
@@ -316,7 +318,7 @@ def text_options(name: str | None) -> set[str]:
 
 
 def identity(task: tuple[str, dict[str, Any]]) -> list[Any]:
-    """Return the JSON values that identify a task; a user's file counts by its digest, not by its path.
+    """Return the JSON values that identify a task; the digest of a user's file replaces its path.
 
     Example:
         >>> identity(("data", {"file": "d.npz", "digest": "ab"}))
@@ -336,14 +338,13 @@ def generated_parts(
         seed: seed of the task.
         train: number of training sequences.
         test: number of test sequences.
-        numbers: in the input of one sequence, steps times features.
+        numbers: entries of the input of one sequence, steps times features.
 
     Returns:
-        ``train``, ``test``, ``sample`` and ``data``. Stream 0 of the seed trains, stream 1 tests, stream 2 serves
-        ``sample``.
+        ``train``, ``test``, ``sample`` and ``data``; the three parts have separate random streams of the seed.
 
     Raises:
-        ConfigurationError: bad numbers of sequences, or more than 4 GiB of them.
+        ConfigurationError: an invalid number of sequences, or more than 4 GiB of them.
     """
 
     def part(name: str, n: int, stream: int, seed: int) -> Pair:

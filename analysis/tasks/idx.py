@@ -1,7 +1,7 @@
 """Strict reader of the IDX format of MNIST and related data sets.
 
-Two zero bytes, a type byte, a byte with the number of axes, each axis as a big-endian 32-bit integer, then
-the entries. Only unsigned bytes (type 8), which is what all of these data sets use.
+A file consists of two zero bytes, a type byte, a byte with the number of axes, each axis as a big-endian
+32-bit integer, and the entries. Only unsigned bytes (type 8) are read, which all of these data sets use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from stability.errors import FileFormatError
 
-MAX_ENTRIES = 2**27  # near three times MNIST; as float32 four times as many bytes: a larger header is taken for damage
+MAX_ENTRIES = 2**27  # nearly three times MNIST, 512 MiB as float32; a header with more counts as damaged
 
 
 def read_idx(path: str | Path, axes: int | None = None) -> np.ndarray:
@@ -38,7 +38,7 @@ def read_idx(path: str | Path, axes: int | None = None) -> np.ndarray:
     path = Path(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise FileFormatError(f"cannot read {path}: it is no regular file")
+            raise FileFormatError(f"cannot read {path}: it is not a regular file")
         with path.open("rb") as plain:
             zipped = plain.read(2) == b"\x1f\x8b"
         with cast(BinaryIO, gzip.open(path, "rb") if zipped else path.open("rb")) as stream:
@@ -58,13 +58,13 @@ def _read(stream: BinaryIO, path: Path, axes: int | None) -> np.ndarray:
         raise FileFormatError(f"{path} is empty: its header says {shape}")
     if entries > MAX_ENTRIES:
         raise FileFormatError(f"{path} claims {entries} entries {shape}; at most {MAX_ENTRIES} are read")
-    body = bytearray()  # in pieces: a false header must not make us allocate what the file does not have
+    body = bytearray()  # read in pieces: a false header must not cause a large allocation
     while len(body) <= entries and (piece := stream.read(min(entries + 1 - len(body), 1 << 22))):
         body += piece
     if len(body) < entries:
         raise FileFormatError(f"{path} is truncated: its header {shape} needs {entries} bytes, it has {len(body)}")
     if len(body) > entries:
-        raise FileFormatError(f"{path} goes on after the {entries} bytes that its header {shape} announces")
+        raise FileFormatError(f"{path} has more bytes than the {entries} of its header {shape}")
     return np.frombuffer(body, dtype=np.uint8).reshape(shape)
 
 
@@ -88,7 +88,7 @@ def find_idx(folder: Path, stem: str, axes: int) -> Path:
     """Find the file with a standard name, such as ``train-images-idx3-ubyte.gz``, in its usual spellings.
 
     Raises:
-        FileFormatError: when the folder has none of them.
+        FileFormatError: the folder has no such file.
     """
     names = [f"{stem}{dash}idx{axes}-ubyte{end}" for dash in "-." for end in ("", ".gz")]
     for name in names:

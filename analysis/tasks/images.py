@@ -42,13 +42,11 @@ def digits(
         data_dir: folder of ``train-images-idx3-ubyte[.gz]`` and the three other files, also of Fashion-MNIST.
         seed: seed of the choice under ``limit``.
         layout: ``"rows"`` (28 steps of 28 pixels), ``8`` or ``"8"`` (98 steps of 8), ``"pixels"`` (784 steps of 1).
-        size: 28, or 14 or 7: each square of 2 or 4 pixels replaced by its mean (quick runs; another,
-            easier-to-run task).
+        size: 28, 14 or 7; the smaller images have means of squares of 2 x 2 or 4 x 4 pixels, for quick runs.
         permuted: read the pixels in one fixed random order.
         permutation_seed: seed of that order.
-        limit: largest number of training images, chosen at random, the same number of each class as far as
-            possible.
-        test_limit: the same for the test images.
+        limit: largest number of training images, chosen at random with class counts as equal as possible.
+        test_limit: largest number of test images, chosen in the same way.
 
     Returns:
         The task: 10 classes, one target per sequence.
@@ -109,7 +107,7 @@ def image_sequences(
     features = {"rows": size, "8": 8, "pixels": 1}[layout]
     if size * size % features:
         raise ConfigurationError(
-            f"layout {layout!r} needs a number of pixels that {features} divides; {size}x{size} is none"
+            f"layout {layout!r} needs a number of pixels divisible by {features}, got {size} x {size}"
         )
     check_size("permutation_seed", permutation_seed, 0, 2**63 - 1)
     order = np.random.default_rng(permutation_seed).permutation(size * size) if permuted else None
@@ -136,8 +134,8 @@ def _embedded() -> tuple[Any, dict[str, Any]]:
 
 
 def _folder(data_dir: str | Path) -> tuple[Any, dict[str, Any]]:
-    place = data_folder(data_dir, "mnist")
-    parts = (read_labelled_images(place, "train"), read_labelled_images(place, "t10k"))
+    folder = data_folder(data_dir, "mnist")
+    parts = (read_labelled_images(folder, "train"), read_labelled_images(folder, "t10k"))
     return parts, {"source": "folder", "folder": str(Path(data_dir).resolve()), "what": "IDX files"}
 
 
@@ -146,7 +144,7 @@ def _subset(labels: np.ndarray, limit: int | None, name: str, rng: np.random.Gen
     if limit is None:
         return np.arange(len(labels))
     limit = min(check_size(name, limit), len(labels))
-    rank = np.empty(len(labels), dtype=np.int64)  # the place of each row within its class, in random order
+    rank = np.empty(len(labels), dtype=np.int64)  # position of each row within its class, in random order
     shuffled = rng.permutation(len(labels))
     for c in np.unique(labels):
         rows = shuffled[labels[shuffled] == c]

@@ -18,16 +18,16 @@ def check_lengths(name: str, lengths: Any, x: Tensor) -> np.ndarray:
     """Check the lengths of the sequences of a batch.
 
     Args:
-        name: for errors.
-        lengths: ``(n,)`` integers; ``None``: all of them are as long as the batch.
+        name: name in error messages.
+        lengths: ``(n,)`` integers; ``None``: all sequences are as long as the batch.
         x: ``(n, time, features)``.
 
     Returns:
         ``(n,)`` int64.
 
     Raises:
-        ConfigurationError: no integers, or some outside of ``[1, time]``.
-        DimensionError: another number of them.
+        ConfigurationError: no integers, or lengths outside of ``[1, time]``.
+        DimensionError: another number of lengths than sequences.
 
     Example:
         >>> check_lengths("lengths", [1, 3], torch.zeros(2, 3, 1))
@@ -40,7 +40,7 @@ def check_lengths(name: str, lengths: Any, x: Tensor) -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise ConfigurationError(f"{name} must hold integers, it has dtype {array.dtype}")
     if array.shape != (n,):
-        raise DimensionError(name, (n,), array.shape, "how many steps of each sequence are its own")
+        raise DimensionError(name, (n,), array.shape, "one length for each sequence")
     if array.min() < 1 or array.max() > steps:
         raise ConfigurationError(f"{name} must lie in [1, {steps}], got {array.min()} to {array.max()}")
     return array.astype(np.int64)
@@ -50,8 +50,8 @@ def lengths_of_mask(name: str, mask: Any) -> np.ndarray:
     """Return the length of each sequence from the mask of its own steps.
 
     Args:
-        name: for errors.
-        mask: ``(n, time)``, true or 1 at a sequence's own steps, which come first.
+        name: name in error messages.
+        mask: ``(n, time)``, True or 1 at the steps before the padding, which come first.
 
     Returns:
         ``(n,)`` int64.
@@ -106,7 +106,7 @@ def cut_to(lengths: np.ndarray, x: Tensor, y: Tensor) -> Pair:
 
     Args:
         lengths: see ``check_lengths``.
-        x: ``(n, time, features)``; what lies behind a sequence's own steps is not used.
+        x: ``(n, time, features)``; values in the padding are not used.
         y: classes ``(n,)`` or ``(n, time)``, or values ``(n,)``, ``(n, k)`` or ``(n, time, k)``.
 
     Returns:

@@ -19,7 +19,7 @@ from stability.storage.arrays import read_npy, read_npz
 from stability.storage.documents import file_digest
 from stability.user_code import names_code
 
-from ...models.factories import named_value, users_code
+from ...models.factories import named_value, running_user_code
 from .lengths import lengths_of_mask, padded
 
 KEYS = ("x", "y", "x_test", "y_test", "classes", "lower", "upper", "lengths", "lengths_test", "mask", "mask_test")
@@ -174,7 +174,7 @@ def _array_file(path: Path) -> np.ndarray:
 
 
 def _from_function(name: str) -> Source:
-    with users_code(name, "cannot be used as data"):
+    with running_user_code(name, "cannot be used as data"):
         value = named_value(name)
         value = value() if callable(value) else value
     return _from_arrays(_by_name(value, name), name, name)

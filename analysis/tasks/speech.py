@@ -35,15 +35,14 @@ def spoken(
     """Make the task of spoken digits (Free Spoken Digit Dataset, 8 kHz, 16 bit), raw samples in [-1, 1].
 
     The folder holds the recordings as ``{digit}_{speaker}_{take}.wav``, or one ``.npz`` with ``samples`` (all
-    recordings end to end), ``offsets``, ``digit`` and ``take``. Takes 0 to 4 are the test part. A recording
-    longer than ``length`` loses its end; a shorter one gets silence in front, so that the last step is always
-    speech.
+    recordings concatenated), ``offsets``, ``digit`` and ``take``. Takes 0 to 4 are the test part. Longer recordings
+    are cut after ``length`` samples; shorter ones start with silence, so that the last step is always speech.
 
     Args:
         data_dir: the folder (or one with a subfolder ``fsdd``); ``None``: 120 recordings that ship with the package.
         seed: seed of the choice under the limits.
         length: samples of a sequence, a multiple of ``frame``.
-        frame: samples that one time step sees (1: as raw as can be).
+        frame: samples per time step.
         limit: largest number of training recordings.
         test_limit: largest number of test recordings.
 

@@ -29,11 +29,11 @@ def characters(
     test_limit: int = 1000,
     test_fraction: float = 0.1,
 ) -> Task:
-    """Make the task of predicting a text's character ``ahead`` steps later, at every step; one-hot inputs.
+    """Make the task of predicting, at every step, a text's character ``ahead`` steps later, from one-hot inputs.
 
-    The last ``test_fraction`` of the text is the test part; both are cut into pieces of ``steps`` characters
-    that do not overlap, of which ``limit`` and ``test_limit`` are chosen at random. The alphabet is that of
-    the whole file.
+    The last ``test_fraction`` of the text is the test part. Both parts are cut into pieces of ``steps`` characters
+    that do not overlap; ``limit`` and ``test_limit`` pieces are chosen at random. The alphabet is that of the whole
+    file.
 
     Args:
         data_dir: folder with one ``.txt`` file (UTF-8), or the file itself; ``None``: 120,000 characters of
@@ -47,8 +47,8 @@ def characters(
         test_fraction: share of the text for testing.
 
     Returns:
-        The task: one class per step, measured in bits per character; chance is the entropy of the characters'
-        frequencies, the best that a guess without the input reaches.
+        The task: one class per step, measured in bits per character. The chance level is the entropy of the
+        characters' frequencies, which is the best value of a guess without the input.
 
     Raises:
         ConfigurationError: a bad option, or several texts to choose from.
@@ -63,8 +63,8 @@ def characters(
         check_size(name, value, 1, high)
     check_size("test_limit", test_limit)
     check_fraction("test_fraction", test_fraction)
-    place = embedded_data() if data_dir is None else Path(data_dir)
-    path = single_file(place, "*.txt", file, "file")
+    folder = embedded_data() if data_dir is None else Path(data_dir)
+    path = single_file(folder, "*.txt", file, "file")
     text = read_text(path)
     alphabet = sorted(set(text))
     if len(alphabet) > MAX_SYMBOLS:
@@ -77,17 +77,15 @@ def characters(
     def pieces(part: np.ndarray, most: int) -> Pair:
         count = (len(part) - ahead) // steps
         if count < 1:
-            need = f"a part of it has {len(part)} characters, a piece needs {steps + ahead}"
-            raise FileFormatError(f"{path} is too short: {need}")
+            sizes = f"a part of it has {len(part)} characters, a piece needs {steps + ahead}"
+            raise FileFormatError(f"{path} is too short: {sizes}")
         starts = steps * rng.permutation(count)[:most]
         windows = part[starts[:, None] + np.arange(steps + ahead)]
         x = np.eye(len(alphabet), dtype=np.float32)[windows[:, :steps]]
         return torch.from_numpy(x), torch.from_numpy(windows[:, ahead:].copy())
 
     train, test = pieces(codes[:border], limit), pieces(codes[border:], test_limit)
-    where = (
-        {"source": "embedded"} if data_dir is None else {"source": "folder", "folder": str(Path(data_dir).resolve())}
-    )
+    origin = {"source": "embedded"} if data_dir is None else {"source": "folder", "folder": str(folder.resolve())}
     return task_of(
         train,
         test,
@@ -95,5 +93,5 @@ def characters(
         bounds=(0.0, 1.0),
         measured_by=METRIC,
         chance=METRICS[METRIC].reported(entropy(test[1])),
-        data={**where, "what": path.name, "alphabet": "".join(alphabet), "seed": seed},
+        data={**origin, "what": path.name, "alphabet": "".join(alphabet), "seed": seed},
     )

@@ -1,10 +1,10 @@
 r"""Lyapunov exponents as a differentiable function of the weights, through the gradient of QR.
 
 :math:`Q_{t+1} R_{t+1} = J_t Q_t` with ``diag(R) > 0``; the finite-time exponents are the means of
-:math:`\log R_{ii}`. Everything in it has a derivative by the weights: the states, the Jacobians along them, and the QR
-factorization (Roberts and Roberts; ``stability.models.qr``), through which the frame's own turning is followed. So a
-network can be trained towards an exponent as towards any other number (Engelken, "Gradient flossing: improving
-gradient descent through dynamic control of Jacobians", NeurIPS 2023, does so with zero as the target).
+:math:`\log R_{ii}`. The states, the Jacobians along them and the QR factorization (Roberts and Roberts;
+``stability.models.qr``) are differentiable with respect to the weights; the last one includes the rotation of the
+frame. So a network can be trained towards a given exponent (Engelken, "Gradient flossing: improving gradient descent
+through dynamic control of Jacobians", NeurIPS 2023, does so with zero as the target).
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ def finite_time_exponents(
 
     .. math:: \lambda_i = \frac{1}{T - s} \sum_{t > s} \log (R_t)_{ii}, \qquad Q_t R_t = J_t Q_{t-1}
 
-    In the dtype of the layer, from a random frame, which needs no matrices; ``lyapunov_exponents(..., start="random")``
-    measures the same in float64, with errors and without a graph. Its own frame begins with the directions that grow
-    most: over few steps it finds the larger exponent, over many the same.
+    The computation is in the dtype of the layer and starts from a random frame, which needs no matrices;
+    ``lyapunov_exponents(..., start="random")`` measures the same in float64, with errors and without a graph. By
+    default that function starts from the directions that grow most: over few steps its exponent is larger, over many
+    it is the same.
 
     Args:
-        model: a recurrent layer, or a model that holds one (``torch.nn.RNN`` of one layer, ``LSTM``, ``GRU`` and
-            ``RNNCell`` included), whose exponents are the layer's: what stands before it counts as data, and no
-            gradient reaches it. Or a ``DeepNetwork``, as it is evaluated: norms with their running statistics.
+        model: a recurrent layer, or a model that contains one (``torch.nn.RNN`` of one layer, ``LSTM``, ``GRU`` and
+            ``RNNCell`` included). The exponents are the layer's: the modules before it produce its data, and no
+            gradient reaches them. Or a ``DeepNetwork`` in evaluation mode: norms with their running statistics.
         x: ``(batch, time, features)``, inputs of the model; one trajectory per sequence, from the layer's own initial
             state.
         k: number of exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
-        skip: steps ``s`` at the beginning that do not count, while the frame finds its directions; a tenth by default.
+        skip: first steps ``s`` to leave out, in which the frame aligns with its directions; a tenth by default.
         seed: seed of the initial frame.
         per_time: per unit of time instead of per step, for layers that integrate a differential equation.
 
@@ -54,7 +55,7 @@ def finite_time_exponents(
         ConfigurationError: bad options, or a unit of time where steps have none.
         DimensionError: a wrong shape.
         NonFiniteError: states that are not finite.
-        RankError: a direction is lost completely (its exponent is ``-inf``), so that there is no derivative.
+        RankError: a Jacobian is singular: an exponent is ``-inf`` and has no derivative.
         UnsupportedError: a model without exactly one recurrent layer that runs forward.
 
     Example:
@@ -97,7 +98,7 @@ def finite_time_exponents(
 def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 0) -> Tensor:
     r"""Return the squared distance of the largest exponent from a target: :math:`(\bar\lambda_1 - \lambda^*)^2`.
 
-    Of the first 8 sequences of ``x`` and their first 50 steps; the exponent is their mean, per step.
+    The exponent, per step, is the mean over the first 8 sequences of ``x`` and their first 50 steps.
 
     Args:
         model: see ``finite_time_exponents``.

@@ -16,14 +16,14 @@ class Epoch:
     """Numbers of one finished epoch.
 
     Attributes:
-        epoch: its number; the first is 1.
-        train_loss: running mean over the epoch, without the margin penalty.
-        train_metric: running mean over the epoch.
-        test_loss: after the epoch.
-        test_metric: after the epoch.
-        seconds: since training began, earlier runs that this one goes on from included.
-        validation_loss: on the held-out part, where there is one.
-        validation_metric: likewise.
+        epoch: number of the epoch, from 1.
+        train_loss: mean training loss during the epoch, without the margin penalty.
+        train_metric: mean training metric during the epoch.
+        test_loss: test loss after the epoch.
+        test_metric: test metric after the epoch.
+        seconds: training time so far, including the earlier runs that this one continues.
+        validation_loss: loss on the held-out part after the epoch, if there is one.
+        validation_metric: metric on the held-out part.
     """
 
     epoch: int
@@ -46,7 +46,7 @@ class Progress:
         batch: number of the batch in it, from 1.
         batches: number of batches in an epoch.
         loss: loss of the batch; after an epoch the mean over it.
-        finished: the figures of the epoch that has just ended, ``None`` after a batch.
+        finished: numbers of the epoch that has just ended, ``None`` after a batch.
     """
 
     epoch: int
@@ -64,7 +64,7 @@ class TrainResult(Record):
     Attributes:
         epochs: finished epochs.
         kept_epoch: the epoch whose weights the model has now: the last, or with patience the best.
-        train_loss: training loss of the kept epoch; ``None``, as the next three, when none was finished.
+        train_loss: training loss of the kept epoch; this and the next three are ``None`` if no epoch was finished.
         train_metric: training metric of the kept epoch.
         test_loss: test loss of the kept epoch.
         test_metric: test metric of the kept epoch.
@@ -73,10 +73,10 @@ class TrainResult(Record):
         seconds: total time of training in seconds.
         stopped: ``epochs`` (all done), ``certified``, ``patience``, ``time_limit``, ``interrupted`` or ``diverged``.
         detail: one sentence on why it stopped.
-        history: figures of every epoch.
-        tracking_seconds: spent on spectra, of ``seconds``.
+        history: numbers of every epoch.
+        tracking_seconds: part of ``seconds`` that was spent on spectra.
         out: the run directory, if any.
-        parameters: numbers that training could move (``stability.models.free_parameters``).
+        parameters: number of trainable scalars (``stability.models.free_parameters``).
     """
 
     curve = Curve("epoch", ("test_metric", "train_metric", "validation_metric"), words="metric")

@@ -33,7 +33,7 @@ NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "decay": ("schedule", ("steps",)),
     "warm_up": ("schedule", ("cosine",)),
 }
-"""Options that only have an effect beside some values of another one."""
+"""Options that have an effect only with some values of another option."""
 
 
 def check_layer(model: Any) -> str:
@@ -51,14 +51,14 @@ def settings_for(model: str, options: Mapping[str, Any], task: Task) -> dict[str
 
     Args:
         model: the layer's name.
-        options: fields chosen by the user; ``clip`` 0 is none.
+        options: fields chosen by the user; ``clip`` 0 means no clipping.
         task: training task; a layer's defaults about classes apply only to tasks with classes.
 
     Returns:
         Options of ``train``.
 
     Raises:
-        ConfigurationError: an option without effect beside another one.
+        ConfigurationError: an option that another one makes ineffective.
 
     Example:
         >>> from stability.analysis.tasks import make_task
@@ -75,11 +75,11 @@ def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> di
     """Return options of a training: the given ones, else those of a preset, else ``DEFAULTS``.
 
     Args:
-        options: options chosen by the user; ``clip`` 0 is none.
-        preset: options that hold where they have an effect.
+        options: options chosen by the user; ``clip`` 0 means no clipping.
+        preset: options that apply if they have an effect.
 
     Raises:
-        ConfigurationError: an option without effect beside another one.
+        ConfigurationError: an option that another one makes ineffective.
 
     Example:
         >>> chosen_settings({"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1})["lr"]
@@ -90,7 +90,7 @@ def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> di
         if settings[other] not in values:
             if name in options:
                 raise ConfigurationError(f"{name} needs {other}={values[0]}, got {other}={settings[other]}")
-            settings.pop(name, None)  # of the preset, whose optimizer or schedule another one has replaced
+            settings.pop(name, None)  # from the preset, whose optimizer or schedule the user has replaced
     if "decay" in options and not settings.get("milestones"):
         raise ConfigurationError("decay needs milestones: add --set milestones=EPOCH,EPOCH")
     return {**settings, "clip": settings["clip"] or None}
@@ -99,15 +99,15 @@ def chosen_settings(options: Mapping[str, Any], preset: Mapping[str, Any]) -> di
 def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the model for a task as input of ``stability.models.build``: a layer under a head, or a deep network.
 
-    Of a deep network ``layer``, ``blocks`` (or ``depth``), ``width``, ``norm``, ``mixing``, ``dropout`` and
-    ``reduction`` are its own; what else is set goes to its layers.
+    For a deep network, ``layer``, ``blocks`` (or ``depth``), ``width``, ``norm``, ``mixing``, ``dropout`` and
+    ``reduction`` are its own options; all others are passed to its layers.
 
     Args:
         model: a registered layer, or ``deep``.
         hidden: size of the hidden state.
         layers: number of layers, each reading the one below.
         config: options of the layer.
-        task: gives the sizes of input and output.
+        task: task that gives the sizes of input and output.
 
     Returns:
         The description.

@@ -1,8 +1,8 @@
 """Cross-check of a module against the system read from it; a disagreement is an error.
 
-Reading weights by their names is a guess about what the module does with them. Here the module itself is run, as it is
-(hooks, subclasses and mode included) and in evaluation mode, on a copy in float64, from random states under random
-inputs; its system has to give the same numbers up to rounding.
+A system is read from weights by their names, which does not show how the module uses them. The cross-check runs a
+float64 copy of the module with its hooks and overridden methods, in its present mode and in evaluation mode, from
+random states under random inputs. The system must give the same numbers up to rounding.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Array = np.ndarray
 Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
 _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
 """Scales of the samples of a batch: at zero only the bias acts, small inputs are nearly linear, large ones saturate."""
-_SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
-"""Scales of samples for modules that round to steps of a batch's largest entry."""
+_QUANTIZED_SCALES = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
+"""Scales of samples for quantized modules, whose rounding error is relative to the largest entry of a batch."""
 _RELATIVE = 1e-9  # allowed relative rounding of a float64 run
 _ADVICE = (
-    "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
-    "stability.models.register_adapter"
+    "Something else changes the map: a hook, an overridden method, stale or random weights. Register an adapter for "
+    "your class by stability.models.register_adapter"
 )
-GRAPH_ADVICE = "What is read from the graph is not what the graph runs, so that nothing can be certified"
+GRAPH_ADVICE = "The system read from the graph differs from what the graph computes, so that nothing can be certified"
 
 
 def _layers(subject: Any) -> tuple[Any, ...]:
@@ -41,19 +41,19 @@ def _layers(subject: Any) -> tuple[Any, ...]:
 
 
 def samples(subject: Any, steps: int, scales: Sequence[float] = _SCALES) -> tuple[Array, list[Array]]:
-    """Return random inputs ``(steps, batch, p)`` and a random state ``(batch, n)`` per layer, equal at every call."""
+    """Return random inputs ``(steps, batch, p)`` and a random state ``(batch, n)`` per layer, from a fixed seed."""
     rng, scale = np.random.default_rng(0), np.array(scales)[:, None]
     x = rng.normal(size=(steps, len(scale), subject.inputs)) * scale
     return x, [rng.normal(size=(len(scale), layer.states)) * scale for layer in _layers(subject)]
 
 
-def follow(subject: Any, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
+def run_subject(subject: Any, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
     """Run a subject over a sequence, level by level, each direction in its own time.
 
     Args:
         subject: a discrete ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
         x: ``(time, batch, p)``.
-        states: ``(batch, n)`` a layer, before its first step.
+        states: initial state ``(batch, n)`` of each layer.
 
     Returns:
         Outputs of the top level ``(time, batch, q)``, both directions side by side, and each layer's last state.
@@ -100,7 +100,7 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
         DisagreementError: they give different numbers.
         UnsupportedError: the step cannot be run.
     """
-    if not hasattr(subject, "advance"):  # a bare system: no activation, nothing that could be run
+    if not hasattr(subject, "advance"):  # a system without an activation cannot be run
         return
     copied = twin(module).to(device="cpu", dtype=torch.float64)
 
@@ -118,14 +118,14 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
     """Run a layer of this toolkit, or a user's layer with the same interface, beside its ``driven`` system.
 
     Raises:
-        DisagreementError: they give different numbers, or the state is not the system's.
+        DisagreementError: they give different numbers, or the state has another size than the system's.
         UnsupportedError: the layer cannot be copied or run.
     """
-    if layer.bidirectional:  # such a layer takes no state; it runs both ways through one system
+    if layer.bidirectional:  # such a layer takes no initial state
         return
     copied = twin(layer).to(device="cpu", dtype=torch.float64)
     sizes = [part.states for part in _layers(subject)]
-    held: list[Any] = []
+    initial: list[Any] = []
 
     def parts(state: Any) -> list[Array]:
         flat = copied.system_state(state).numpy()
@@ -135,11 +135,11 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
 
     def start(x: Array) -> list[Array]:
         with torch.no_grad():
-            held[:] = [_random_like(copied(torch.tensor(x).transpose(0, 1))[1], torch.Generator().manual_seed(0))]
-        return parts(held[0])
+            initial[:] = [_random_like(copied(torch.tensor(x).transpose(0, 1))[1], torch.Generator().manual_seed(0))]
+        return parts(initial[0])
 
     def run(x: Array, states: list[Array]) -> tuple[Array | None, list[Array]]:
-        return None, parts(copied(torch.tensor(x).transpose(0, 1), held[0])[1])
+        return None, parts(copied(torch.tensor(x).transpose(0, 1), initial[0])[1])
 
     in_each_mode(layer, copied, run, subject, type(layer).__name__, start=start)
 
@@ -154,11 +154,11 @@ def _random_like(state: Any, generator: torch.Generator) -> Any:
 def in_each_mode(
     module: nn.Module, copied: nn.Module, run: Run, subject: Any, who: str, start: Callable[..., Any] | None = None
 ) -> None:
-    """Compare a run of the copy in its present mode, then in evaluation mode if that is another one.
+    """Compare a run of the copy in its present mode, then in evaluation mode if it is in training mode.
 
     Args:
-        module: module whose rounding is allowed.
-        copied: module that runs, in evaluation mode.
+        module: the original module, whose dtype determines the allowed rounding.
+        copied: its copy, which is run and left in evaluation mode.
         run: see ``compare``.
         subject: the module or system that was read.
         who: name in error messages.
@@ -166,7 +166,7 @@ def in_each_mode(
 
     Raises:
         DisagreementError: they give different numbers.
-        UnsupportedError: it cannot be run.
+        UnsupportedError: the module cannot be run.
     """
     relative = _precision(module)
     if any(part.training for part in copied.modules()):
@@ -198,25 +198,25 @@ def compare(
     """Compare a module's run with its subject's, from random states under random inputs.
 
     Args:
-        run: ``(x, states) -> (outputs or None, last states)``, as ``follow``.
+        run: ``(x, states) -> (outputs or None, last states)`` of the module, like ``run_subject``.
         subject: the subject.
-        who: name of the required object in error messages.
-        relative: rounding that is allowed, relative to the largest number.
-        slack: relative allowance beside rounding.
+        who: name of the module in error messages.
+        relative: allowed rounding error, relative to the largest number.
+        slack: further allowed relative difference.
         lengths: numbers of steps.
         scales: scales of the samples of a batch.
-        start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
-        advice: text of errors after the numbers.
+        start: ``inputs -> one state per layer``, for modules that draw their own initial states.
+        advice: end of the error message.
 
     Raises:
-        DisagreementError: showing both numbers where they are farthest apart.
-        UnsupportedError: it cannot be run.
+        DisagreementError: a difference above the allowed one; the message shows the largest.
+        UnsupportedError: the module cannot be run.
     """
     for steps in lengths:
         x, states = samples(subject, steps, scales)
         states = states if start is None else start(x)
         with np.errstate(all="ignore"):
-            outputs, last = follow(subject, x, states)
+            outputs, last = run_subject(subject, x, states)
         theirs, end = _guarded(run, x, states, who)
         pairs = list(zip(end, last)) if theirs is None else [(theirs, outputs), *zip(end, last)]
         if len(end) != len(last) or any(np.shape(a) != np.shape(b) for a, b in pairs):
@@ -228,14 +228,17 @@ def compare(
 
 
 def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, list[Array]], relative: float) -> float:
-    """Bound the distance of two correct runs: ``relative``, and 100 times the effect of a thousandth of it."""
+    """Estimate the largest difference of two correct runs.
+
+    It is ``relative`` plus 100 times the effect of relative perturbations of inputs and states by ``relative / 1000``.
+    """
     rng = np.random.default_rng(1)
 
     def moved(array: Array) -> Array:
         return array * (1.0 + 1e-3 * relative * rng.normal(size=array.shape))
 
     with np.errstate(all="ignore"):
-        outputs, last = follow(subject, moved(x), [moved(s) for s in states])
+        outputs, last = run_subject(subject, moved(x), [moved(s) for s in states])
     pairs = [(result[0], outputs), *zip(result[1], last)]
     apart = max(float(np.abs(a - b).max()) for a, b in pairs)
     size = max(float(np.abs(a).max()) for a, _ in pairs)
@@ -266,7 +269,7 @@ def _guarded(run: Run, x: Array, states: list[Array], who: str) -> tuple[Array |
             return run(x, states)
     except StabilityError:
         raise
-    except (Exception, SystemExit) as error:  # a forward pass that ends the program with code 0 is no "certified"
+    except (Exception, SystemExit) as error:  # sys.exit in a forward pass must not end the program
         raise UnsupportedError(f"{who} cannot be run: {type(error).__name__}: {str(error).strip()[:160]}") from error
 
 
@@ -301,21 +304,22 @@ def _coarse(array: Array, rng: np.random.Generator) -> Array:
     return array + rng.uniform(-1.0, 1.0, array.shape) * np.abs(array).max() / 127.0
 
 
-def cross_check_quantised(module: Any, subject: Any) -> None:
+def cross_check_quantized(module: Any, subject: Any) -> None:
     """Run a dynamically quantized module beside its subject for one step.
 
-    Its inputs and states are rounded to about 7 bits of their range: four times what such changes do is allowed.
+    The module rounds inputs and states to about 7 bits of their range. The allowed difference is four times the effect
+    of such rounding on the subject.
 
     Raises:
-        DisagreementError: they are farther apart than that.
+        DisagreementError: the difference is larger.
         UnsupportedError: the module cannot be run.
     """
-    x, states = samples(subject, 1, _SMALL)
+    x, states = samples(subject, 1, _QUANTIZED_SCALES)
     rng = np.random.default_rng(2)
-    outputs, last = follow(subject, x, states)
-    off = 0.0
+    outputs, last = run_subject(subject, x, states)
+    effect = 0.0
     for _ in range(4):
-        other, end = follow(subject, _coarse(x, rng), [_coarse(state, rng) for state in states])
-        off = max(off, *(float(np.abs(a - b).max()) for a, b in [(outputs, other), *zip(last, end)]))
+        other, end = run_subject(subject, _coarse(x, rng), [_coarse(state, rng) for state in states])
+        effect = max(effect, *(float(np.abs(a - b).max()) for a, b in [(outputs, other), *zip(last, end)]))
     run = _runner(module, torch.float32)
-    compare(run, subject, type(module).__name__, slack=1e-3 + 4.0 * off, lengths=(1,), scales=_SMALL)
+    compare(run, subject, type(module).__name__, slack=1e-3 + 4.0 * effect, lengths=(1,), scales=_QUANTIZED_SCALES)

@@ -49,10 +49,10 @@ def register_adapter(
     """Register a user's module class: ``register_adapter(MyRNN)(function)``, or as a decorator.
 
     Args:
-        kind: the class; instances of subclasses that run the same methods are taken as well.
-        step: ``(module, x (batch, p), h (batch, n)) -> next h``, one step as the module makes it. Where it is given,
-            ``certify`` runs it beside the system, on a copy in float64, and refuses a module that gives other numbers.
-        replace: let the function take the place of another one for the same class.
+        kind: the class; instances of subclasses that run the same methods are accepted too.
+        step: ``(module, x (batch, p), h (batch, n)) -> next h``, one step of the module. ``certify`` compares it with
+            the system, on a copy in float64, and refuses a module whose numbers differ.
+        replace: whether to replace an earlier function for the same class.
 
     Returns:
         A decorator for the function that turns such a module into a ``LureSystem``, ``DrivenSystem``,
@@ -99,8 +99,8 @@ def register_adapter(
 def lure_system(module: Any) -> LureSystem:
     """Return the Lur'e system of a layer, of ``torch.nn.RNN`` or ``RNNCell``, or of a registered module.
 
-    Several layers of a ``torch.nn.RNN`` become one system: what a layer reads from the one below is an entry of
-    ``D``. Two directions become the two blocks of one system, each in its own running direction.
+    Several layers of a ``torch.nn.RNN`` become one system: the weights from the layer below are entries of ``D``. Two
+    directions become the two blocks of one system, each in its own running direction.
 
     Args:
         module: the module, or a container with exactly one such part.
@@ -109,7 +109,7 @@ def lure_system(module: Any) -> LureSystem:
         The system.
 
     Raises:
-        UnsupportedError: no system is known, or it is no Lur'e system (LSTM and GRU: use ``certify(module)``).
+        UnsupportedError: no system is known, or it is not a Lur'e system (LSTM and GRU: use ``certify(module)``).
 
     Example:
         >>> lure_system(nn.RNN(3, 5, num_layers=2)).states
@@ -132,7 +132,7 @@ def recurrent_subject(module: Any) -> Subject:
     """Return the subject of claims about one recurrent module.
 
     Raises:
-        UnsupportedError: an unknown one.
+        UnsupportedError: no system is known for the module.
     """
     for kind in type(module).__mro__:
         if kind in _ADAPTERS:
@@ -172,7 +172,7 @@ def _driven(module: Any) -> Subject:
     refuse_altered_layer(module)
     subject = module.driven()
     if isinstance(module, RecurrentLayer) and not isinstance(module, StepLayer) and not isinstance(subject, OpaqueMap):
-        cross_check_layer(module, subject)  # ours as well: an attribute may have been set to something else
+        cross_check_layer(module, subject)  # also for classes of this package: an attribute may have been overwritten
     return subject
 
 
@@ -194,7 +194,7 @@ def refuse_altered_layer(module: Any) -> None:
     for part in module.modules() if isinstance(module, nn.Module) else ():
         if isinstance(part, RecurrentLayer):
             known = next(c for c in type(part).__mro__ if "driven" in vars(c) or c.__module__.startswith(_OURS))
-            if known is not RecurrentLayer:  # which claims nothing of a layer without a system
+            if known is not RecurrentLayer:  # its ``driven`` claims nothing about the layer
                 refuse_altered(part, known)
         elif is_torch_recurrent(part) and not is_quantized(part):
             refuse_altered(part, torch_kind(part))
@@ -212,7 +212,7 @@ def foreign_layer(module: nn.Module) -> StepLayer:
         module: one for which ``is_foreign_cell`` holds.
 
     Returns:
-        The layer. Where an adapter came without ``step``, its system is run in the module's place.
+        The layer. If the adapter has no ``step``, its system runs in place of the module.
 
     Raises:
         UnsupportedError: an adapter without ``step`` whose system cannot be run by torch.
@@ -262,10 +262,10 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
         Subjects by path, as in ``module.get_submodule(path)``; the module itself has the path ``""``. Empty where
         there is none.
 
-    Each subject but that of the module itself knows which part it is (``subject.part``), and claims about it say so.
+    ``subject.part`` is the path, empty for the module itself, and claims about the subject name it.
 
     Raises:
-        UnsupportedError: a recurrent part that has no subject (the text says which and why).
+        UnsupportedError: a recurrent part that has no subject; the message names it and gives the reason.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 3), nn.RNN(3, 5), nn.Linear(5, 2))

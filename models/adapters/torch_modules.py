@@ -2,10 +2,11 @@ r"""Recurrent modules of ``torch.nn`` as subjects of claims.
 
 ``torch.nn.RNN`` and ``RNNCell`` compute :math:`h^+ = \phi(W_{ih} x + b_{ih} + W_{hh} h + b_{hh})`: a ``DrivenSystem``
 with ``A = 0``, ``B = I``, ``C = W_hh``. LSTM and GRU become a ``GatedCell``; several layers or two directions a
-``LayerStack``. Weights become float64 exactly, whatever their dtype, and the subject's name says what they were.
+``LayerStack``. Weights of every dtype are converted to float64 exactly, and the subject's name gives their dtype.
 
-What changes the map (an overridden method, a hook, dropout) is refused by name, weights that are recomputed before each
-pass are recomputed, and at last the module is run beside its subject: see ``inspection`` and ``cross_check``.
+A module whose map is changed (by an overridden method, a hook or dropout) is refused, with the reason. Weights that are
+recomputed before each pass are recomputed. Finally the outputs of the module and of its subject are compared: see
+``inspection`` and ``cross_check``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
 
-from .cross_check import cross_check, cross_check_quantised
+from .cross_check import cross_check, cross_check_quantized
 from .inspection import refuse_altered, with_current_weights
 from .quantized import is_quantized, quantized_weights
 from .weights import KINDS, module_weights
@@ -43,8 +44,8 @@ def torch_subject(module: Any) -> Subject:
 
     Raises:
         UnsupportedError: projections, a lazy module without weights, a foreign quantization, an overridden method, a
-            hook, dropout that is switched on.
-        DisagreementError: run beside its subject, the module gives other numbers.
+            hook, or active dropout.
+        DisagreementError: the module and its subject give different numbers.
         NonFiniteError: NaN or infinite weights.
 
     Example:
@@ -54,7 +55,7 @@ def torch_subject(module: Any) -> Subject:
     if is_quantized(module):
         refuse_altered(module, type(module))
         subject = quantized_weights(module).subject()
-        cross_check_quantised(module, subject)
+        cross_check_quantized(module, subject)
         return subject
     refuse_altered(module, torch_kind(module))
     subject = read(with_current_weights(module))
@@ -88,7 +89,7 @@ def read(module: Any) -> Subject:
     label = type(module).__name__.removeprefix("Parametrized")
     label += f" ({', '.join(kinds)} weights, converted exactly)" if kinds else ""
 
-    def array(name: str) -> np.ndarray | None:  # parametrised ones as they are realised now; a bias may be absent
+    def array(name: str) -> np.ndarray | None:  # present values of parametrized weights; a bias may be absent
         with torch.no_grad():
             value = getattr(module, name, None)
         return None if value is None else as_array(value, name)

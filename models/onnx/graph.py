@@ -57,8 +57,8 @@ class Graph:
     def _check_names(self) -> None:
         produced = [name for node in self.nodes for name in filter(None, node.output)]
         inner = self.outer is not None  # in the outermost graph, a stored value of an input is its default
-        fed = [value.name for value in self.proto.input if inner or value.name not in self.initializers]
-        for name, count in Counter([*produced, *fed, *(tensor.name for tensor in self.proto.initializer)]).items():
+        inputs = [value.name for value in self.proto.input if inner or value.name not in self.initializers]
+        for name, count in Counter([*produced, *inputs, *(tensor.name for tensor in self.proto.initializer)]).items():
             if count > 1:
                 raise FileFormatError(f"the ONNX value {name[:60]!a} is defined twice")
         waiting = set(produced)
@@ -87,7 +87,7 @@ class Graph:
             how = "inline it with onnx.inliner.inline_local_functions"
             raise UnsupportedError(f"{path} has recurrent nodes inside its function {hidden[0][:60]!a}: {how}")
         parts = {"inputs": model.graph.input, "outputs": model.graph.output, "opset": model.opset_import}
-        missing = [word for word, held in parts.items() if not held]
+        missing = [word for word, entries in parts.items() if not entries]
         if missing:
             raise FileFormatError(f"{path} is not a complete ONNX model: it has no {' and no '.join(missing)}")
         try:
@@ -101,8 +101,8 @@ class Graph:
             self._constants[name] = _stored(self.initializers[name], name)
         if name in self._constants:
             return self._constants[name]
-        hidden = self.outer is None or name in self.producers or name in self._input_names
-        return None if hidden else self.outer.constant(name)  # type: ignore[union-attr]
+        own = self.outer is None or name in self.producers or name in self._input_names
+        return None if own else self.outer.constant(name)  # type: ignore[union-attr]
 
     def _folded(self, node: Any, values: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
         """Return the outputs by name of a node with constant inputs; empty if it cannot be evaluated."""
@@ -130,7 +130,7 @@ class Graph:
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
             return {}
         if any(np.may_share_memory(result, value) for result in results for value in known.values()):
-            self._root._entries_left += entries  # another view of the same numbers
+            self._root._entries_left += entries  # a view needs no further memory
         return {name: np.asarray(value) for name, value in zip(node.output, results) if name and value is not None}
 
     def shape(self, name: str) -> list[int]:
@@ -230,8 +230,8 @@ def in_double(node: Any) -> Any:
     from onnx import TensorProto, helper
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    is_short = node.op_type == "Cast" and attributes(node).get("to") in floats
-    return helper.make_node("Cast", node.input, node.output, to=TensorProto.DOUBLE) if is_short else node
+    shortens = node.op_type == "Cast" and attributes(node).get("to") in floats
+    return helper.make_node("Cast", node.input, node.output, to=TensorProto.DOUBLE) if shortens else node
 
 
 def evaluator(model: Any) -> Any:

@@ -32,22 +32,22 @@ _MAX_ENTRIES = 2**22
 _END_OF_AXIS = 2**31 - 1
 """Smallest end that exporters write for a slice up to the end of an axis."""
 _COMPARED = 8
-"""Sequences of a new length on which the graph is run before a network answers."""
+"""Number of sequences on which network and graph are compared at each new length."""
 
 
 class OnnxGraph:
     """Graph of a file from sequences ``(batch, time, features)`` to logits, run by onnx's reference evaluator.
 
-    The evaluator gets the nodes and the stored numbers of the file, in float64, and nothing that was read of them.
+    The evaluator gets the nodes and the stored numbers of the file, in float64, but no system read from them.
 
     Args:
-        graph: the graph; its guarded run of each new shape bounds the memory that the evaluator takes.
+        graph: the graph; its guarded run of each new shape limits the memory of the evaluator.
         logits: name of the logits.
         batch_first: True if the first axis of the input is the batch, False if it is the time.
         dtype: dtype of the input in the file.
 
     Attributes:
-        steps: the declared number of time steps; zero where it is left open.
+        steps: the declared number of time steps; zero if none is declared.
     """
 
     def __init__(self, graph: Graph, logits: str, batch_first: bool, dtype: Any) -> None:
@@ -63,10 +63,10 @@ class OnnxGraph:
         return self
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the logits; a declared batch size is filled up with the last sequence.
+        """Return the logits; copies of the last sequence fill a declared batch size.
 
         Raises:
-            UnsupportedError: sequences that are too large, or that the graph does not take.
+            UnsupportedError: sequences that are too large, or that the graph refuses.
         """
         rows, rows_of_logits = self._batch or len(x), []
         for at in range(0, len(x), rows):
@@ -85,8 +85,8 @@ class OnnxGraph:
         """Compare a classifier with the graph on sequences of a length that was not compared before.
 
         Raises:
-            DisagreementError: they give different logits.
-            UnsupportedError: the graph does not take sequences of this length.
+            DisagreementError: the logits differ.
+            UnsupportedError: the graph refuses sequences of this length.
         """
         rows = x[:_COMPARED].detach().cpu().double()
         if x.shape[1] not in self._lengths and rows.isfinite().all():
@@ -95,7 +95,7 @@ class OnnxGraph:
 
 
 def _in_float64(graph: Graph, logits: str, source: str) -> Any:
-    """Return the nodes behind the logits, with the stored numbers of the file, as a model in float64."""
+    """Return the nodes that the logits depend on, with the stored numbers of the file, as a model in float64."""
     from onnx import TensorProto, helper, numpy_helper
 
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -114,9 +114,9 @@ def _in_float64(graph: Graph, logits: str, source: str) -> Any:
 def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetwork:
     """Return the network of a graph: recurrent nodes in a chain, the reduction of their outputs, a linear head.
 
-    A softmax at the end is left off: the answers are the logits before it. Every node between the input and the head
-    must be one that turns axes, takes the last step or the mean of all. The graph itself is then run beside the
-    network (``OnnxGraph``), on several lengths, or the declared one, and on inputs of sizes up to 1e4.
+    A softmax at the end is omitted: the outputs are the logits before it. Every node between the input and the head
+    must change axes, or take the last step or the mean of all steps. The graph itself is then compared with the network
+    (``OnnxGraph``), on several lengths or the declared one, and on inputs of sizes up to 1e4.
 
     Args:
         graph: the graph.
@@ -124,10 +124,10 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
         subject: the system that was read from them.
 
     Returns:
-        The network, for sequences ``(batch, time, features)`` whatever the graph's own order of axes, in its precision.
+        The network, for sequences ``(batch, time, features)`` in any order of the graph's axes, in its precision.
 
     Raises:
-        UnsupportedError: the text names the obstacle.
+        UnsupportedError: the graph has another form; the message names the obstacle.
         DisagreementError: the graph and the network read from it differ.
     """
     logits, read, weight, bias = _linear_head(graph)
@@ -152,7 +152,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
             else:
                 single = torch.float32 if dtype == np.float32 else torch.float64
                 return ClassifierNetwork(network, single, run).eval()
-    errors.sort(key=lambda error: " answers " in str(error))  # such a one says only that the axes are the others
+    errors.sort(key=lambda error: " answers " in str(error))  # such an error only means the other order of axes
     raise errors[0]
 
 
@@ -160,8 +160,8 @@ def _refuse_unread(graph: Graph, name: str, sources: Sequence[str], operators: S
     """Raise an error for every node between a value and its sources whose operator is not among those given.
 
     Raises:
-        UnsupportedError: another operator, a slice that leaves out more than all but the last step, a cast that rounds,
-            or shapes and indices that depend on the values of the input.
+        UnsupportedError: another operator, a slice other than the last step or all of them, a cast that rounds, or
+            shapes and indices that depend on the values of the input.
     """
     inputs = {value.name for value in _inputs(graph)}
     end, walked = graph.source(name, operators)
@@ -178,13 +178,13 @@ def _refuse_unread(graph: Graph, name: str, sources: Sequence[str], operators: S
 
 
 def values_read(graph: Graph, name: str) -> set[str]:
-    """Return the names whose values a value depends on; a shape depends on none."""
+    """Return the names of the values that a value depends on; a shape depends on none."""
     node = graph.producers.get(name)
     return set() if node is None or node.op_type == "Shape" else read_names(node)
 
 
 def _is_whole_or_last(graph: Graph, node: Any) -> bool:
-    """Return True if a ``Slice`` takes, of each of its axes, all entries or the last."""
+    """Return True if a ``Slice`` takes all entries or the last one along each of its axes."""
     options, operands = attributes(node), [graph.constant(name) if name else None for name in node.input[1:]]
     starts, ends = operands[:2] if len(operands) > 1 else (options.get("starts"), options.get("ends"))
     if starts is None or ends is None or (len(node.input) > 4 and node.input[4] and operands[3] is None):
@@ -214,12 +214,12 @@ def _linear_head(graph: Graph) -> tuple[str, str, Array, Array]:
 
 
 def _refuse_start(graph: Graph, node: Any) -> None:
-    """Raise an error for another direction, non-zero initial states, or states that depend on the input.
+    """Raise an error for a node that does not run forward from zero states, or reads sequence lengths.
 
-    Zeros in the shape of the input are left to the comparison with the graph.
+    Zeros computed from the shape of the input are accepted here; the comparison with the graph checks them.
 
     Raises:
-        UnsupportedError: one of these.
+        UnsupportedError: such a node.
     """
     if attributes(node).get("direction", "forward") != "forward":
         raise UnsupportedError(f"the node {name_of(node)} must run forward for a known head")

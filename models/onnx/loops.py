@@ -1,8 +1,8 @@
 r"""Cells inside ``Scan`` and ``Loop``, read as algebra from the body.
 
-Every value in the body is followed as an affine expression :math:`\sum_s M_s s + c` in the states, the inputs and the
-outputs of the activations met so far. An activation of such an expression is a new channel. What comes out as the next
-state then *is* a Lur'e system: :math:`h^+ = A h + B w + F x`, :math:`z = C h + D w + E x + b`, :math:`w = \phi(z)`.
+Every value in the body is read as an affine expression :math:`\sum_s M_s s + c` in the states, the inputs and the
+outputs of the activations read so far. An activation of such an expression is a new channel. The expression of the next
+state is then a Lur'e system: :math:`h^+ = A h + B w + F x`, :math:`z = C h + D w + E x + b`, :math:`w = \phi(z)`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def loop_subject(graph: Graph, node: Any) -> System:
         node: the node.
 
     Returns:
-        A discrete ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet; a ``GatedCell`` for the
-        gates of an LSTM or GRU.
+        A discrete ``DrivenSystem``; a ``LureSystem`` for several kinds of activations; a ``GatedCell`` for the gates of
+        an LSTM or GRU.
 
     Raises:
         FileFormatError: a node without a body, or one whose names and values do not match.
         NonFiniteError: a stored number that the states depend on is NaN or infinite.
         DisagreementError: the system that was read gives other numbers than the body.
-        UnsupportedError: another operation than affine maps and known activations; the text names it.
+        UnsupportedError: an operation other than affine maps and known activations; the message names it.
     """
     where = f"{node.op_type} node {name_of(node)}"
     body, carried, entries, results = _opened(graph, node, where)
@@ -67,18 +67,18 @@ def loop_subject(graph: Graph, node: Any) -> System:
 def step_subject(graph: Graph, named: str | None) -> System | None:
     """Return the system of a graph that is one step: states are inputs, and their next values are outputs.
 
-    Each output of the size of an input is the next value of a state. Where sizes leave a choice, only the states of an
-    LSTM are told apart, by its gates.
+    Each output of the size of an input is the next value of a state. If sizes leave a choice, only the states of an
+    LSTM can be distinguished, by its gates.
 
     Args:
         graph: the graph.
-        named: ``state=next``, several with commas between them, in place of the choice by sizes.
+        named: ``state=next`` pairs, separated by commas, in place of the choice by sizes.
 
     Returns:
-        The system; ``None`` where no output has the size of an input, or none of the inputs is beside the states.
+        The system; ``None`` if no output has the size of an input, or if every input is a state.
 
     Raises:
-        ConfigurationError: the states have to be named, or there are none of the names given.
+        ConfigurationError: the states have to be named, or the given names do not exist.
         StabilityError: an error while reading the step.
     """
     inputs = [value.name for value in graph.proto.input if value.name not in graph.initializers]
@@ -124,7 +124,7 @@ def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[st
     if not pairs:
         raise UnsupportedError("no carried value depends on its own past")
     for name in (*(state for state, _ in pairs), *entries):
-        size = size_of(body.graph, name)  # an input that the states never read has none
+        size = size_of(body.graph, name)  # ``None`` for an input that no state depends on
         if size is None and name not in entries:
             raise UnsupportedError(f"the size of {name} is not given")
         if size is not None:
@@ -137,7 +137,7 @@ def _read(body: Body, where: str, pairs: list[tuple[str, str]], entries: list[st
             raise UnsupportedError(f"the state {state} and its next value differ in size")
         following.append(value)
     states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
-    # the slope 0.1 in float32 is read as if it did not round; gates are told by what they multiply alone
+    # the slope 0.1 in float32 is read as the decimal 0.1; gates are recognized only by the values that they multiply
     relative = 1e-5 if any(kind == "leaky_relu" for _, kind, _ in body.channels) else 1e-12 if body.products else 1e-9
     if body.products:
         read, names = gated_cell(body, [state for state, _ in pairs])
@@ -154,7 +154,7 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
 
     Raises:
         FileFormatError: no body, a body that is too large, or one with fewer results than carried values.
-        UnsupportedError: attributes that are not known here.
+        UnsupportedError: unknown attributes.
     """
     options = attributes(node)
     proto: Any = options.get("body")
@@ -180,8 +180,8 @@ def _opened(graph: Graph, node: Any, where: str) -> tuple[Body, list[str], list[
 def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[str, str]]:
     """Return the carried values with a memory, each with the name of its next value.
 
-    A value has a memory if its next value depends on its past, directly or through other values. What such values read
-    counts as well, and what is handed through does not.
+    A value has a memory if its next value depends on its past, directly or through other values. Carried values that
+    such values depend on are included; values that only pass through are not.
     """
     updates = dict(zip(carried, results))
     reads = {s: _reads(graph, r) & set(carried) for s, r in updates.items() if graph.source(r, ["Identity"])[0] != s}
@@ -202,7 +202,8 @@ def _reads(graph: Graph, result: str) -> set[str]:
 def _gathered(graph: Graph, names: list[str]) -> list[str]:
     """Return the values that a ``Loop`` gathers from outside by its counter: the inputs of this step.
 
-    A value gathered by a carried value as well is feedback, no input. ``names``: counter, condition, carried values.
+    A value whose index also depends on a carried value is feedback, not an input. ``names`` are the counter, the
+    condition and the carried values.
     """
     gathered, counter, carried = [], set(names[:1]), set(names[2:])
     for node in graph.nodes:
@@ -214,7 +215,7 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
 
 
 def size_of(graph: Graph, name: str) -> int | None:
-    """Return the entries of a vector by its declared shape, or that of its sequence, else by the matrix it meets."""
+    """Return the size of a vector by its declared shape, that of its sequence, or the matrix that multiplies it."""
     node = graph.producers.get(name)
     sequence = graph.outer.shape(node.input[0]) if node is not None and graph.outer is not None else []
     declared = (graph.shape(name) or sequence or [0])[-1]

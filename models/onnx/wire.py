@@ -1,7 +1,7 @@
 """Reader of ONNX files that bounds the memory of the protobuf message before parsing.
 
-The message is walked in its encoding: two bytes can be an empty node of two hundred bytes in memory, one byte an
-eight-byte integer.
+The reader counts nodes and integers in the encoded message: two bytes can encode an empty node, which takes two hundred
+bytes in memory, and one byte an eight-byte integer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PACKED = {"TensorProto": {5: 1, 7: 1, 11: 1}, "AttributeProto": {7: 32, 8: 32},
 
 
 def check_message(raw: bytes, message: Any, path: Path) -> None:
-    """Raise an error for an ONNX message that would take far more memory than its bytes, or endless time.
+    """Raise an error for an ONNX message that would take far more memory than its bytes, or too much time.
 
     Args:
         raw: the message.
-        message: the protobuf descriptor of its type, which knows those of the messages inside.
+        message: the protobuf descriptor of its type, with the descriptors of the messages inside.
         path: path in error messages.
 
     Raises:

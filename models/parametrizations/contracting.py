@@ -1,7 +1,7 @@
 r"""Parametrizations of networks that contract for every value of their free parameters, with their proofs.
 
 Both parametrizations satisfy the multiplier LMI for slopes in [0, 1] by construction and return its solution
-``(P, L)`` with the matrices. They reach every network that the LMI certifies with the margin. The discrete one is an
+``(P, L)`` with the matrices. Every network that the LMI certifies with the margin is reached. The discrete one is an
 explicit variant (no channel feedback) of the networks of Revay, Wang, Manchester, "Recurrent Equilibrium
 Networks: Flexible Dynamic Models with Guaranteed Stability and Robustness" (2021).
 """
@@ -25,7 +25,7 @@ class ContinuousFactors(NamedTuple):
 
 
 class DiscreteFactors(NamedTuple):
-    """Network ``h+ = A h + B phi(W h + ...)`` with its proof in factors: ``P = E^T H33^{-1} E``, and ``L (n,)``."""
+    """Network ``h+ = A h + B phi(W h + ...)`` with its proof: factors of ``P = E^T H33^{-1} E``, and ``L (n,)``."""
 
     A: Tensor
     B: Tensor
@@ -109,10 +109,11 @@ def discrete_factors(
     .. math:: E = \tfrac12 (H_{11} + H_{33} / \rho^2 + Y - Y^T), \quad A = E^{-1} H_{31}, \quad B = E^{-1} V
 
     with ``X``, ``M`` in blocks of size ``n``, ``delta`` the margin, and ``eps`` diagonal: in each block
-    ``margin`` times the mean diagonal entry of the matrix to which it is added. By Schur on ``2 L``, ``M > 0`` is
-    ``[H11, -W^T L, H31^T; ., 2 L, V^T; ., ., H33] > 0``; and since ``E + E^T - H33 / rho^2`` is at most
-    ``rho^2 E^T H33^{-1} E = rho^2 P``, this implies ``[rho^2 P, -W^T L, A^T E^T; ., 2 L, B^T E^T; ., ., H33] > 0``: by
-    Schur on ``H33`` the LMI at ``(P, L, rho)``.
+    ``margin`` times the mean diagonal entry of the matrix to which it is added. By the Schur complement of ``2 L``,
+    ``M > 0`` is equivalent to ``[H11, -W^T L, H31^T; ., 2 L, V^T; ., ., H33] > 0``. Since ``E + E^T - H33 / rho^2`` is
+    at most ``rho^2 E^T H33^{-1} E = rho^2 P``, this implies
+    ``[rho^2 P, -W^T L, A^T E^T; ., 2 L, B^T E^T; ., ., H33] > 0``, whose Schur complement of ``H33`` is the LMI at
+    ``(P, L, rho)``.
 
     Args:
         X: ``(2 n, 2 n)``, free.

@@ -74,7 +74,7 @@ class Householder(ReflectionMap):
             ``U (n, m)``.
 
         Raises:
-            DimensionError: W is not n by n; and what else ``householder_vectors`` raises.
+            DimensionError: W is not n by n; for other errors see ``householder_vectors``.
         """
         if isinstance(W, Tensor) and tuple(W.shape) != (self.n, self.n):
             raise DimensionError("W", (self.n, self.n), tuple(W.shape), "a square weight")
@@ -85,7 +85,7 @@ class Householder(ReflectionMap):
 
         Args:
             W: ``(n, n)``.
-            tolerance: on the largest entry of ``|W^T W - I|``; ``10 n`` units of rounding by default.
+            tolerance: bound of the largest entry of ``|W^T W - I|``; ``10 n`` times machine epsilon by default.
 
         Returns:
             True or False; False for a matrix with NaN.
@@ -95,8 +95,8 @@ class Householder(ReflectionMap):
         if self.reflections == self.n:
             return True
         _, R = reduce_by_reflections(W, self.reflections)
-        rest = (R - torch.eye(self.n, dtype=R.dtype, device=R.device)).abs().max()
-        return bool(rest <= max(10 * self.tolerance(W, tolerance), 100 * self.n * torch.finfo(W.dtype).eps))
+        remainder = (R - torch.eye(self.n, dtype=R.dtype, device=R.device)).abs().max()
+        return bool(remainder <= max(10 * self.tolerance(W, tolerance), 100 * self.n * torch.finfo(W.dtype).eps))
 
     def sample(self, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
         """Draw a random member of the image (not Haar-distributed).

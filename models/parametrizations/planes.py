@@ -27,7 +27,7 @@ def rotation_planes(A: Tensor) -> tuple[Tensor, Tensor]:
     r"""Decompose a rotation as :math:`A = P \Theta P^\top`: P in SO(d) and the angles.
 
     Args:
-        A: ``(d, d)`` of determinant 1; retracted to the Q of its QR factorization where it is not orthogonal.
+        A: ``(d, d)`` of determinant 1; a matrix that is not orthogonal is replaced by the Q of its QR factorization.
 
     Returns:
         ``P (d, d)`` and ``theta (d // 2,)`` in ``[-pi, pi]``, in double precision; for odd d the last column of P is
@@ -52,12 +52,12 @@ def rotation_planes(A: Tensor) -> tuple[Tensor, Tensor]:
         raise UnsupportedError("a matrix of determinant -1 is no rotation: negate one of its columns for one")
     T, Z = schur(Q.cpu().numpy(), output="real")[:2]
     columns, angles, plus, minus = _blocks(T)
-    for kind, angle in ((minus, np.pi), (plus, 0.0)):  # the minus ones are even in number: the determinant is 1
+    for kind, angle in ((minus, np.pi), (plus, 0.0)):  # the number of eigenvalues -1 is even: the determinant is 1
         while len(kind) >= 2:
             columns += [kind.pop(), kind.pop()]
             angles.append(angle)
     P = Z[:, columns + plus]
-    if np.linalg.det(P) < 0:  # the other orientation of one plane, or of the axis
+    if np.linalg.det(P) < 0:  # reverse the orientation of one plane, or of the axis
         P[:, -1] = -P[:, -1]
         if not plus:
             angles[-1] = -angles[-1]
@@ -107,7 +107,7 @@ def rotation_generator(P: Tensor) -> Tensor:
 class Rotation(nn.Module):
     r"""Map :math:`(\theta, M) \mapsto P \Theta P^\top`, :math:`P = e^{M - M^\top}`, onto SO(d).
 
-    For ``torch.nn.utils.parametrize``; ``RotRNN`` has one of these a head and takes given ones by ``load_rotations``.
+    For ``torch.nn.utils.parametrize``. ``RotRNN`` has one of these per head; ``load_rotations`` sets given rotations.
 
     Args:
         d: size of the matrix.

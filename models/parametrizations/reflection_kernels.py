@@ -1,6 +1,7 @@
-"""Autograd functions behind ``reflections``: clean input only, formulas as in that module's docstring.
+"""Autograd functions behind ``reflections``, for checked arguments.
 
-Each takes proper reflection vectors ``(n, p)`` as they are stored and keeps nothing else of their size.
+Formulas, Algorithm 1 and Theorem 2 are those of the paper cited in that module. Each function takes ``p`` reflection
+vectors ``(n, p)`` without zero columns; it saves no other tensor of this size for the backward pass.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 from ..derivatives import SavedFunction, copyltu
 from ..precision import full_precision
 
-BLOCK = 48  # reflections in one WY block of the full matrix (measured)
+BLOCK = 48  # reflections in one WY block of the full matrix: the fastest size in measurements
 
 
 class _Matrix(SavedFunction):
@@ -52,7 +53,7 @@ class _Matrix(SavedFunction):
             ct = torch.linalg.solve_triangular(T.mH, v.mH @ g, upper=False)
             if k + BLOCK < p:
                 ht = -torch.linalg.solve_triangular(T.mH, v.mH @ w, upper=False)  # T + T^H = V^H V
-                w.addmm_(v, ht)  # what the block was applied to
+                w.addmm_(v, ht)  # undo the block
                 right = w @ ct.mH
             else:
                 ht = torch.linalg.solve_triangular(T, v.mH, upper=True)
@@ -88,11 +89,11 @@ class _Reflections(SavedFunction):
             u = V[k:, k]
             weights = u.conj() * _twice_inverse_square(u)
             ct = g[:, k:] @ weights
-            ht = -(H[:, k:] @ weights)  # of H_k, which the reflection carries to minus that of H_{k+1}
+            ht = -(H[:, k:] @ weights)  # a reflection changes the sign of the component along u
             H[:, k:].addr_(ht, u)  # back to H_{k+1}
             g[:, k:].addr_(ct, u, alpha=-1.0)
             G[k:, k] = -(g[:, k:].mT @ ht.conj() + H[:, k:].mT @ ct.conj())
-            if V.is_complex():  # |u|^2 is real, so only Re(ht^* ct) belongs to u; g carries all of it
+            if V.is_complex():  # the derivative of |u|^2 is real: remove the imaginary part of ht^* ct
                 G[k:, k] -= 1j * torch.vdot(ht, ct).imag * u
         return G / scale, g
 
@@ -108,7 +109,7 @@ def _theorem2(U: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _matrix_rule(U: Tensor, g: Tensor) -> Tensor:
-    """Return the gradient of W as one WY form, Theorem 2 with ``h = I``, in differentiable operations."""
+    """Return the gradient by the vectors from one WY form, Theorem 2 with ``h = I``, in differentiable operations."""
     V, scale = scaled(U)
     T = triangle(V)
     ht = torch.linalg.solve_triangular(T, V.mH, upper=True)
@@ -117,10 +118,10 @@ def _matrix_rule(U: Tensor, g: Tensor) -> Tensor:
 
 
 def scaled(U: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the vectors divided by their largest entry, and these entries as constants.
+    """Return the vectors divided by their largest entries, and these entries as constants.
 
-    W does not depend on lengths, so this leaves it and (divided likewise) its gradient as they are, and keeps
-    squares of extreme lengths from over- and underflow.
+    ``W`` does not depend on the lengths of the vectors. Scaling leaves ``W`` unchanged and divides its gradient by the
+    same factors, and squares of scaled vectors neither overflow nor underflow.
     """
     V = U.tril()
     scale = V.detach().abs().amax(dim=0)
@@ -128,7 +129,7 @@ def scaled(U: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def triangle(V: Tensor) -> Tensor:
-    """Return ``T = striu(V^H V) + diag(V^H V) / 2``."""
+    """Return ``T``, the strictly upper triangle of ``V^H V`` plus half its diagonal."""
     T = (V.mH @ V).triu()
     T.diagonal().mul_(0.5)
     return T
@@ -138,5 +139,5 @@ def _twice_inverse_square(u: Tensor) -> Tensor:
     return 2.0 / torch.vdot(u, u).real if u.is_complex() else 2.0 / torch.dot(u, u)
 
 
-full_matrix = _Matrix.apply
-one_by_one = _Reflections.apply
+reflection_matrix = _Matrix.apply
+apply_reflections = _Reflections.apply

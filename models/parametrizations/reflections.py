@@ -4,9 +4,9 @@ r"""Products of Householder reflections as pure functions, real or complex, with
           H_k(u) = \mathrm{diag}(I_{n-k},\, I_k - 2 u u^H / |u|^2), \quad H_1(u) = \mathrm{diag}(I_{n-1}, u)
 
 The vectors are the columns of ``U (n, m)``: column ``j`` (from 0) is ``u_{n-j}`` below ``j`` zeros, so ``U``
-is lower trapezoidal; what stands above its diagonal is ignored and gets no gradient. For ``m = n`` the last
-column is the scalar of ``H_1``, of which only the sign counts (the sign of zero is -1; its gradient is
-zero). ``W`` depends on the directions of the vectors only.
+is lower trapezoidal; entries above its diagonal are ignored and get no gradient. For ``m = n`` the last
+column is the scalar of ``H_1``, of which only the sign matters (the sign of zero is -1; its gradient is
+zero). ``W`` depends only on the directions of the vectors.
 
 Compact WY form: :math:`W = I - U T^{-1} U^H`, :math:`T = \mathrm{striu}(U^H U) + \mathrm{diag}(U^H U)/2`,
 and for ``m = n`` this with ``H_1`` on the right. Source: Mhammedi, Hellicar, Rahman, Bailey, "Efficient
@@ -25,7 +25,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 
 from ..precision import full_precision
 from ..tensors import kind_of
-from .reflection_kernels import full_matrix, one_by_one, scaled, triangle
+from .reflection_kernels import apply_reflections, reflection_matrix, scaled, triangle
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
@@ -61,7 +61,7 @@ def householder_matrix(U: Tensor) -> Tensor:
                 [-1.,  0.]])
     """
     vectors, sign = _split(check_reflections(U))
-    W = full_matrix(vectors)
+    W = reflection_matrix(vectors)
     return W if sign is None else W * _last_factor(sign, len(U))
 
 
@@ -94,7 +94,7 @@ def householder_apply(U: Tensor, h: Tensor) -> Tensor:
     if h.dim() == 0 or h.shape[-1] != n or 0 in h.shape:
         raise DimensionError("h", f"(..., {n})", tuple(h.shape), "each row is a vector")
     rows = h.reshape(-1, n)
-    return one_by_one(vectors, rows if sign is None else rows * _last_factor(sign, n)).reshape(h.shape)
+    return apply_reflections(vectors, rows if sign is None else rows * _last_factor(sign, n)).reshape(h.shape)
 
 
 @full_precision

@@ -115,7 +115,7 @@ def skew_bounds(
 
     Args:
         parts: ``(M, beta, gamma, factor)`` by name, ``factor >= 0``.
-        published: the interval as printed.
+        published: return the interval as printed in the paper.
 
     Returns:
         ``(low, high)`` by name.
@@ -192,11 +192,11 @@ class SymmetricSkew(nn.Module):
 
         Args:
             S: ``(n, n)``.
-            tolerance: largest entry of the part that must vanish, relative to the largest of ``S``;
-                ``10 n`` units of rounding by default.
+            tolerance: allowed largest entry of the part that must vanish, relative to the largest entry of
+                ``S``; by default ``10 n`` times the machine epsilon.
 
         Returns:
-            True or False; False for a matrix with NaN.
+            True or False; False for a matrix with NaN or infinite entries.
         """
         S = _square("S", S).detach()
         if not torch.isfinite(S).all():
@@ -204,11 +204,11 @@ class SymmetricSkew(nn.Module):
         if 0.0 < self.beta < 1.0:
             return True
         tolerance = 10 * len(S) * torch.finfo(S.dtype).eps if tolerance is None else tolerance
-        rest = self._parts(S)[self.beta == 0.0]
-        return bool(rest.abs().max() <= tolerance * max(float(S.abs().max()), self.gamma, 1e-30))
+        vanishing = self._parts(S)[self.beta == 0.0]
+        return bool(vanishing.abs().max() <= tolerance * max(float(S.abs().max()), self.gamma, 1e-30))
 
     def _parts(self, S: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the symmetric part of ``S + gamma I``, lost for ``beta`` 1, and the skew one, lost for 0."""
+        """Return symmetric and skew part of ``S + gamma I``; one of them is zero in the image for ``beta`` 0 and 1."""
         return 0.5 * (S + S.T) + self.gamma * torch.eye(len(S), dtype=S.dtype, device=S.device), 0.5 * (S - S.T)
 
     def sample(self, n: int, *, std: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -1,4 +1,4 @@
-"""Reflection vectors of a matrix: Algorithm 2, QR through the reflections themselves."""
+"""Reflection vectors of a matrix by Algorithm 2, a QR factorization by reflections."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..tensors import kind_of
 def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
     """Return the reflection vectors of an orthogonal matrix, or of the Q of any non-singular one (Algorithm 2).
 
-    QR with a positive diagonal of R, through the reflections ``H_n, ..., H_1`` themselves. A matrix that is
-    not orthogonal is retracted to its Q. In double precision inside.
+    This is a QR factorization with a positive diagonal of R by the reflections ``H_n, ..., H_1``, computed in double
+    precision. A matrix that is not orthogonal is replaced by its Q.
 
     Args:
         W: ``(n, n)``, real.
         reflections: ``m``, all ``n`` by default.
 
     Returns:
-        ``U (n, m)`` with unit columns: ``householder_matrix(U)`` is W again when W is orthogonal; when it is
-        not, the first m reflections of its Q.
+        ``U (n, m)`` with unit columns. For an orthogonal W, ``householder_matrix(U)`` equals W; otherwise it is the
+        product of the first m reflections of its Q.
 
     Raises:
-        UnsupportedError: W is orthogonal, but no product of m such reflections that Algorithm 2 finds.
+        UnsupportedError: W is orthogonal, but Algorithm 2 finds no product of m reflections that equals it.
         RankError: W is singular.
         DimensionError: W is not square.
         NonFiniteError: NaN or infinite entries.
@@ -51,11 +51,11 @@ def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
         bottom = torch.where(last > 0, torch.ones_like(last), -torch.ones_like(last))
         U = torch.cat([U, torch.cat([U.new_zeros(n - 1, 1), bottom])], dim=1)
     elif orthogonal:
-        rest = float((R - torch.eye(n, dtype=R.dtype, device=R.device)).abs().max())
-        if rest > 100 * n * torch.finfo(W.dtype).eps:
+        remainder = float((R - torch.eye(n, dtype=R.dtype, device=R.device)).abs().max())
+        if remainder > 100 * n * torch.finfo(W.dtype).eps:
             raise UnsupportedError(
-                f"this orthogonal matrix is no product of {m} reflections (its distance is {rest:.2g} "
-                f"from the identity): use reflections={n}, which reach every orthogonal matrix"
+                f"this orthogonal matrix is no product of {m} reflections (after them it differs from the identity by "
+                f"{remainder:.2g}): use reflections={n}, which reach every orthogonal matrix"
             )
     return U.to(W.dtype)
 
@@ -63,8 +63,9 @@ def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
 def reduce_by_reflections(W: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Run the loop of Algorithm 2: return ``U (n, count)`` with unit columns, and the reduced matrix.
 
-    Real: each pivot becomes ``+|x|``. Complex: it keeps its phase, ``x_1 |x| / |x_1|``, and the phases are
-    left on the diagonal. The first entry of ``x - |x| e_1`` is ``-|x_2..|^2 / (x_1 + |x|)``: nothing cancels.
+    In real matrices each pivot becomes ``+|x|``. In complex ones it keeps its phase, ``x_1 |x| / |x_1|``, so that the
+    phases remain on the diagonal. The first entry of ``x - |x| e_1`` is computed without cancellation as
+    ``-|x_2..|^2 / (x_1 + |x|)``.
 
     Raises:
         RankError: a column depends on those before it.
@@ -84,7 +85,7 @@ def reduce_by_reflections(W: Tensor, count: int) -> tuple[Tensor, Tensor]:
         phase = torch.sgn(x[0]) if W.is_complex() and x[0] != 0 else torch.ones_like(x[0])
         u = x / (phase * length)
         tail = torch.linalg.vector_norm(u[1:])
-        if tail == 0 and u[0].real > 0:  # already on the axis: the reflection must not touch it
+        if tail == 0 and u[0].real > 0:  # x is already on the axis: reflect another entry
             u = torch.zeros_like(u)
             u[-1] = 1.0
         else:
@@ -153,7 +154,7 @@ class ReflectionMap(nn.Module):
         self.reflections = n if reflections is None else reflection_count(n, reflections)
 
     def tolerance(self, W: Tensor, value: float | None) -> float:
-        """Return the tolerance of the largest entry of ``|W^H W - I|``: the argument, or ``10 n`` units of rounding."""
+        """Return the tolerance of the largest entry of ``|W^H W - I|``: ``value``, or ``10 n`` machine epsilons."""
         return 10 * self.n * torch.finfo(W.dtype).eps if value is None else value
 
     def is_isometry(self, W: Any, tolerance: float | None) -> bool:

@@ -65,14 +65,14 @@ def read_torch_file(path: Path, members: list[ZipInfo] | None) -> Any:
     stored = sum(member.file_size for member in members or ())
     if stored > 2 * path.stat().st_size + 2**20:  # torch writes its members uncompressed
         raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
-    # whatever a hostile file makes torch do
+    # a malicious file can make torch raise any exception
     with as_file_errors(path, "is damaged, truncated or no torch file", (Exception,)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return _read(path, members is not None)
         except pickle.UnpicklingError as error:
-            why = f"pickled code or objects, which are not executed ({first_sentence(error)})"
-            raise FileFormatError(f"{path} holds {why}: save model.state_dict()") from error
+            content = f"pickled code or objects, which are not executed ({first_sentence(error)})"
+            raise FileFormatError(f"{path} holds {content}: save model.state_dict()") from error
 
 
 def _read(path: Path, is_archive: bool) -> Any:

@@ -20,7 +20,7 @@ from stability.storage.writing import is_utf8
 def _opened(path: Path) -> Iterator[Any]:
     with as_file_errors(path):
         if not stat.S_ISREG(path.stat().st_mode):
-            raise FileFormatError(f"{path} is no regular file")
+            raise FileFormatError(f"{path} is not a regular file")
         with path.open("rb") as raw, as_file_errors(path, "is not a whole safetensors file", (Exception,)):
             name = str(path) if is_utf8(path) else f"/dev/fd/{raw.fileno()}"  # the library takes UTF-8 names only
             with safetensors.safe_open(name, framework="pt", device="cpu") as handle:
@@ -28,7 +28,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata of a file, texts by name; no tensor is read.
+    """Return the metadata of a file, strings by name, without reading a tensor.
 
     Raises:
         FileFormatError: missing, no regular file, truncated or damaged.
@@ -38,7 +38,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def tensor_names(path: Path) -> list[str]:
-    """Return the names of all tensors of a file; no tensor is read.
+    """Return the names of all tensors of a file, without reading a tensor.
 
     Raises:
         FileFormatError: see ``read_metadata``.

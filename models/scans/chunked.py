@@ -1,9 +1,9 @@
-r"""Linear recurrences with a matrix as state, over whole sequences: chunks of time as products of matrices.
+r"""Scans of linear recurrences with a matrix state over whole sequences, by matrix products over chunks of time.
 
 The state of a head is :math:`S_t` of shape ``(dk, dv)``: a memory of values ``v`` under keys ``k``, read as
-:math:`o_t = S_t^\top q_t`. Inside a chunk the outputs are a masked product like attention, weighted by the decay
-between two steps; from one chunk to the next only the state goes on. Everything is made of operations that autograd
-differentiates, any number of times.
+:math:`o_t = S_t^\top q_t`. Inside a chunk the outputs are a masked product as in attention, weighted by the decay
+between two steps. Only the state connects two chunks. All operations can be differentiated by autograd any number of
+times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..precision import full_precision
 from ..tensors import kind_of
 
 CHUNK = 64
-"""Steps of a chunk: its masked products cost as much as its states for keys and values of about 64 entries."""
+"""Steps per chunk: with keys and values of about 64 entries, masked products and states then cost the same."""
 
 
 @full_precision
@@ -31,7 +31,7 @@ def scalar_gated_scan(
 ) -> tuple[Tensor, Tensor]:
     r"""Compute :math:`S_t = a_t S_{t-1} + k_t v_t^\top` and :math:`o_t = S_t^\top q_t` for all t.
 
-    Equal to the loop to rounding, whatever the decay: :math:`a_t` may be zero to rounding or one.
+    The result equals that of a loop up to rounding for every decay; :math:`a_t` may underflow to zero or be one.
 
     Args:
         q: queries ``(batch, time, groups, dk)``; a group serves ``heads / groups`` consecutive heads.
@@ -64,7 +64,7 @@ def scalar_gated_scan(
     decay = _Decay.of(log_decay.unflatten(3, (groups, -1)).movedim(2, -1))  # (batch, chunks, groups, each, steps)
     from_start, to_end = decay.from_start.mT.unsqueeze(-1), decay.to_end.mT.unsqueeze(-1)
     outputs = (((q @ k.mT).unsqueeze(3) * decay.between) @ v.transpose(3, 4)).transpose(3, 4)
-    written = k.mT @ (to_end * v).flatten(-2)  # of all heads of a group, side by side
+    written = k.mT @ (to_end * v).flatten(-2)  # all heads of a group side by side
     kept = decay.whole.repeat_interleave(dv, -1).unsqueeze(3)
     state = torch.zeros_like(written[:, 0]) if initial is None else _side_by_side(initial.to(written.dtype), groups)
     before = []
@@ -157,7 +157,7 @@ class _Decay(NamedTuple):
     def of(cls, log_decay: Tensor) -> _Decay:
         """Return the products: differences of summed logarithms, in float64 and masked before the exponential."""
         kind, steps = log_decay.dtype, log_decay.shape[-1]
-        tiny = -750.0  # exp is zero below in every format: a smaller logarithm only costs the sums their digits
+        tiny = -750.0  # exp is zero below in every format; larger sums would lose digits
         sums = log_decay.double().clamp(min=tiny).cumsum(-1)
         later = torch.ones(steps, steps, dtype=torch.bool, device=sums.device).triu(1)
         between = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).to(kind).masked_fill(later, -torch.inf).exp()
@@ -188,7 +188,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, gates: dict[str, Tensor], initial: T
 
 
 def _chunks(tensors: Sequence[Tensor], chunk: int, kind: torch.dtype) -> list[Tensor]:
-    """Cut axis 1 into chunks, at least in float32; zeros fill the last one: no decay, nothing written."""
+    """Cut axis 1 into chunks in float32 or float64; zeros fill the last chunk, which mean no decay and no input."""
     kind = torch.promote_types(kind, torch.float32)
     size = tensors[0].shape[1]
     chunk = min(positive_int("chunk", chunk), size)

@@ -1,9 +1,9 @@
-r"""Diagonal and rotation recurrences over whole sequences, bound by memory bandwidth.
+r"""Scans of diagonal and rotation recurrences :math:`x_t = \lambda_t x_{t-1} + b_t` over whole sequences.
 
-:math:`x_t = \lambda_t x_{t-1} + b_t` in blocks: time is cut into chunks that advance side by side, one fused
-multiply-add for one step of all of them. A first pass finds where each chunk would end from zero, the same recurrence
-over the chunks carries these ends on, a second pass writes the states: twice the work of the plain loop in a small
-fraction of its operations. Blocks that do not fit the cache together are read and written in order, one by one.
+Time is cut into chunks that advance in parallel; one fused multiply-add advances all chunks by one step. A first pass
+computes the end of each chunk from a zero start. The same recurrence over the chunks then gives their initial states,
+and a second pass writes all states. This is twice the arithmetic of the plain loop with far fewer tensor operations,
+so that memory bandwidth is the limit. Blocks that together exceed the cache are processed one after the other.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def diagonal_scan(
 ) -> Tensor:
     r"""Compute the recurrence :math:`x_t = \lambda_t x_{t-1} + b_t`, real or complex, for all t.
 
-    Equal to the loop to rounding. Differentiable twice in ``lam``, ``b`` and ``initial``; backward is the same
-    recurrence in the other direction.
+    The result equals that of a loop up to rounding, and is twice differentiable in ``lam``, ``b`` and ``initial``. The
+    backward pass is the same recurrence in the opposite direction.
 
     Args:
         lam: factors: constant in time with the shape of one state, or anything that broadcasts to ``b``.
         b: addend of each step, for example ``(batch, time, n)``.
         dim: the axis of time.
-        reverse: from the end: :math:`x_t = \lambda_t x_{t+1} + b_t`.
+        reverse: run from the end: :math:`x_t = \lambda_t x_{t+1} + b_t`.
         initial: the state before the first step (after the last, for ``reverse``), shaped like ``b`` without
             ``dim``; zero by default.
 
@@ -48,21 +48,21 @@ def diagonal_scan(
         tensor([1.0000, 1.5000, 1.7500])
     """
     dim = _check(lam, b, dim)
-    kind = torch.promote_types(lam.dtype, b.dtype)
+    dtype = torch.promote_types(lam.dtype, b.dtype)
     shape, inner = b.shape, b.shape[dim + 1 :]
     outer, width = math.prod(shape[:dim]), math.prod(inner)
     if initial is not None:
         expected = (*shape[:dim], *inner)
         if not isinstance(initial, Tensor) or initial.shape != expected:
             raise DimensionError("initial", expected, getattr(initial, "shape", type(initial).__name__))
-        kind = torch.promote_types(kind, initial.dtype)
-        initial = initial.to(kind).reshape(outer, width)
-    lam = _lead(lam, shape, dim)
+        dtype = torch.promote_types(dtype, initial.dtype)
+        initial = initial.to(dtype).reshape(outer, width)
+    lam = _without_leading_axes(lam, shape, dim)
     if lam.dim() == len(inner):
         lam = lam.expand(inner).reshape(width)
     else:
         lam = lam.expand(shape).reshape(outer, shape[dim], width)
-    x = _DiagonalScan.apply(lam.to(kind), b.to(kind).reshape(outer, shape[dim], width), initial, reverse)
+    x = _DiagonalScan.apply(lam.to(dtype), b.to(dtype).reshape(outer, shape[dim], width), initial, reverse)
     return x.reshape(shape)
 
 
@@ -75,11 +75,11 @@ def rotation_scan(
     entries the last one is only damped.
 
     Args:
-        gamma: ``(heads,)`` damping; leading axes that broadcast to those of ``x`` make it vary.
-        theta: ``(heads, d // 2)`` angles, likewise.
+        gamma: ``(heads,)`` damping; may have leading axes that broadcast to those of ``x``.
+        theta: ``(heads, d // 2)`` angles; may have such axes, too.
         x: ``(..., time, ..., heads, d)``.
         dim: the axis of time, not one of the last two.
-        reverse: from the end.
+        reverse: run from the end.
         initial: the state before the first step, shaped like ``x`` without ``dim``.
 
     Returns:
@@ -170,14 +170,14 @@ def diagonal_convolution(lam: Tensor, b: Tensor, *, dim: int = 1) -> Tensor:
         tensor([1.0000, 1.5000, 1.7500])
     """
     dim = _check(lam, b, dim)
-    lam = _lead(lam, b.shape, dim)
+    lam = _without_leading_axes(lam, b.shape, dim)
     if lam.dim() > b.dim() - dim - 1:
         raise ConfigurationError("a convolution needs coefficients that are constant in time")
-    kind, length = torch.promote_types(lam.dtype, b.dtype), b.shape[dim]
-    kernel = powers(lam.expand(b.shape[dim + 1 :]), length).to(kind)
+    dtype, length = torch.promote_types(lam.dtype, b.dtype), b.shape[dim]
+    kernel = powers(lam.expand(b.shape[dim + 1 :]), length).to(dtype)
     size = 1 << (2 * length - 1).bit_length()
-    fft, inverse = (torch.fft.fft, torch.fft.ifft) if kind.is_complex else (torch.fft.rfft, torch.fft.irfft)
-    spectrum = fft(kernel, size, dim=0) * fft(b.to(kind), size, dim=dim)
+    fft, inverse = (torch.fft.fft, torch.fft.ifft) if dtype.is_complex else (torch.fft.rfft, torch.fft.irfft)
+    spectrum = fft(kernel, size, dim=0) * fft(b.to(dtype), size, dim=dim)
     return inverse(spectrum, size, dim=dim).narrow(dim, 0, length)
 
 
@@ -196,8 +196,12 @@ def _check(lam: Any, b: Any, dim: Any) -> int:
     return dim
 
 
-def _lead(lam: Tensor, shape: torch.Size, dim: int) -> Tensor:
-    """Return a constant ``lam`` without leading axes of size 1 up to that of time; else unchanged."""
+def _without_leading_axes(lam: Tensor, shape: torch.Size, dim: int) -> Tensor:
+    """Return factors constant in time with the shape of one state; return factors that vary in time unchanged.
+
+    Raises:
+        DimensionError: ``lam`` does not broadcast to ``shape``.
+    """
     try:
         fits = torch.broadcast_shapes(lam.shape, shape) == shape
     except RuntimeError:
@@ -232,7 +236,7 @@ class _DiagonalScan(torch.autograd.Function):
         reverse, needs = ctx.reverse, ctx.needs_input_grad
         constant = lam.dim() == 1
         first = -1 if reverse else 0
-        again = torch.is_grad_enabled()  # create_graph: only differentiable operations then
+        again = torch.is_grad_enabled()  # a second derivative is wanted: use differentiable operations
         if constant and needs[0] and not again:
             g, grad_lam = adjoint_of(lam, grad, x, initial, reverse)
             return grad_lam, g if needs[1] else None, g[:, first] * lam.conj() if needs[2] else None, None

@@ -1,7 +1,6 @@
 """Parallel prefix scans of associative operators over tensors in logarithmic depth.
 
-``associative_scan`` is the general one. Diagonal and rotation recurrences have faster kernels of their own in
-``linear_scan``.
+``associative_scan`` is for any operator. Diagonal and rotation recurrences have faster kernels in ``linear_scan``.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ LeafOperator = Callable[[Leaves, Leaves], Leaves]
 def associative_scan(operator: Operator, elements: Any, *, dim: int = 1, reverse: bool = False) -> Any:
     r"""Compute all prefixes of an associative operator: :math:`y_t = e_1 \circ e_2 \circ \dots \circ e_t`.
 
-    Odd-even recursion: about ``2 T`` applications of the operator, in ``2 log2 T`` rounds, each on whole slices
-    at once. Differentiable, to any order that the operator is.
+    Odd-even recursion: about ``2 T`` applications of the operator, in ``2 log2 T`` rounds, each on whole slices at
+    once. The prefixes are differentiable as often as the operator.
 
     Args:
         operator: ``operator(left, right) -> both``, associative, elementwise along ``dim``; it takes and returns
@@ -95,7 +94,7 @@ def _combined(result: Any, like: Leaves, spec: Any) -> Leaves:
 
 
 def _scan(combine: LeafOperator, e: Leaves) -> Leaves:
-    """Compute prefixes along the first axis: pairs are combined, scanned, and fill in every other prefix."""
+    """Compute prefixes along the first axis: the scan of combined pairs gives every other prefix, then the rest."""
     length = e[0].shape[0]
     if length == 1:
         return e

@@ -19,7 +19,7 @@ READING = (
     "Networks further left forget faster; bars are 95 % intervals. "
     f"Shaded: halving times up to {SEQUENCES:g} training lengths."
 )
-RANGED = " {}: proved for a range of inputs only; the time counts from the first step at which the proof holds."
+RANGED = " {}: proved for a range of inputs only; the time starts at the first step at which the proof holds."
 
 
 def accuracy_price(models: Sequence[ModelRecord]) -> Figure | None:

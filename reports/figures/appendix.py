@@ -16,7 +16,7 @@ from .figure import INK, MUTED, WIDTH, Figure, blank, color_of
 from .layout import Drawing, Label, Table
 
 FLOOR = 1e-7
-"""Least density that is drawn, as a share of the largest one."""
+"""Smallest density that is drawn, as a share of the largest one."""
 LOWEST = -0.75
 """Lower end of the axis of Lyapunov exponents."""
 GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing by themselves
@@ -65,7 +65,7 @@ def _densities(models: Sequence[ModelRecord], table: Table) -> Drawing:
 
 
 def spectra(models: Sequence[ModelRecord]) -> Figure | None:
-    """Return the outermost eigenvalue of each matrix along training, as a modulus of the map that runs."""
+    """Return the figure of the largest modulus of each matrix's eigenvalues along training, for one step of the map."""
     reading = (
         "Largest modulus of the eigenvalues of each recurrent matrix; for a differential equation, of its integration "
         "step. Dotted: the unit circle. A matrix inside the activation counts here with slope 1, which alone decides "
@@ -133,7 +133,7 @@ def _margins(model: ModelRecord) -> Table:
 
 
 def _courses(models: Sequence[ModelRecord], table: Table, label: str, border: float) -> Drawing:
-    """Draw quantities over training steps, each named beside its line."""
+    """Draw quantities over training steps, with a name at each line."""
     drawing, grid = layout.panels(models, "training step", label)
     series = {m.name: select(table, model=m.name).groupby("line", sort=False) for m in models}
     for axes, m in zip(grid, models):

@@ -1,4 +1,4 @@
-"""Figures of studies, drawn from their descriptions; neighbors that show the same quantity share one figure."""
+"""Figures of studies, drawn from their descriptions; consecutive descriptions of one quantity share a figure."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ if TYPE_CHECKING:
     from ...analysis.studies.result import StudyResult
 
 Group = list[tuple[Any, pd.DataFrame]]
-"""Descriptions that share their axes, each with the rows that it shows."""
-WIDE = 3  # panels in a row
+"""Descriptions of one figure, each with the rows of its panel."""
+PANELS = 3  # most panels side by side
 SHARED = ("kind", "x", "y", "series", "source", "ylabel", "log", "percent")
-"""Fields of the descriptions that figures with common axes have in common."""
+"""Fields in which the descriptions of one figure must agree."""
 
 
 def described(result: StudyResult) -> tuple[Figure, ...]:
-    """Return the figures of a study, without those that have nothing to draw.
+    """Return the figures of a study that have data.
 
     Args:
         result: the study with its table and its curves.
     """
     drawable = [(f, rows) for f in result.figures if len(rows := _rows(f, result))]
-    alike = groupby(drawable, key=lambda pair: ([getattr(pair[0], k) for k in SHARED], _series(*pair)))
-    return tuple(_figure(f"{result.study}-{k}", list(group)) for k, (_, group) in enumerate(alike, start=1))
+    groups = groupby(drawable, key=lambda pair: ([getattr(pair[0], k) for k in SHARED], _series(*pair)))
+    return tuple(_figure(f"{result.study}-{k}", list(group)) for k, (_, group) in enumerate(groups, start=1))
 
 
 def _rows(figure: Description, result: StudyResult) -> pd.DataFrame:
+    """Return the rows that a figure shows, without values that a logarithmic axis cannot show."""
     rows: Any = figure.rows(result)
     for axis in figure.log if len(rows) else "":
         rows = rows[rows[getattr(figure, axis)] > 0] if figure.kind == "lines" or axis == "y" else rows
@@ -53,18 +54,18 @@ def _figure(name: str, group: Group) -> Figure:
 
 
 def _draw(group: Group) -> Drawing:
-    first, size, wide = group[0][0], len(group), min(len(group), WIDE)
+    first, size, columns = group[0][0], len(group), min(len(group), PANELS)
     names = list(dict.fromkeys(_name(v) for _, rows in group for v in rows[first.x]))
-    lines, high = first.kind == "lines", -(-size // wide)
-    drawing = blank(WIDTH, high * (2.9 if lines else 0.9 + 0.25 * len(names)))
-    grid: Any = np.ravel(drawing.subplots(high, wide, sharey=True, squeeze=False))
+    lines, panel_rows = first.kind == "lines", -(-size // columns)
+    drawing = blank(WIDTH, panel_rows * (2.9 if lines else 0.9 + 0.25 * len(names)))
+    grid: Any = np.ravel(drawing.subplots(panel_rows, columns, sharey=True, squeeze=False))
     for axes in grid[size:]:
         axes.set_axis_off()
     end_labels: list[Label] = []
     for axes, (figure, rows) in zip(grid, group):
         value = axes.yaxis if lines else axes.xaxis
         axes.set(title=printable(figure.title) if size > 1 else "", xlabel=printable(figure.xlabel or figure.x))
-        value.set_label_text(printable(_label(figure)) if axes in grid[::wide] or not lines else "")
+        value.set_label_text(printable(_label(figure)) if axes in grid[::columns] or not lines else "")
         log = figure.log if lines else "x" * ("y" in figure.log)
         axes.set(**{f"{axis}scale": "log" for axis in log})
         axes.grid(axis="y" if lines else "x")
@@ -73,13 +74,13 @@ def _draw(group: Group) -> Drawing:
             layout.logarithmic(getattr(axes, f"{axis}axis"))
         if figure.percent:
             layout.percents(value)
-        end_labels = labels if axes is grid[wide - 1] else end_labels
-    layout.name_ends(grid[wide - 1], end_labels if first.series else [])
+        end_labels = labels if axes is grid[columns - 1] else end_labels
+    layout.name_ends(grid[columns - 1], end_labels if first.series else [])
     return drawing
 
 
 def _label(figure: Description) -> str:
-    """Return the name of the values; rows of points are named by their figure."""
+    """Return the label of the axis of values; a figure of points without a label is named by its title."""
     return figure.ylabel or (figure.title if figure.kind == "points" else figure.y.replace("_", " "))
 
 
@@ -88,12 +89,12 @@ def _name(value: Any) -> str:
 
 
 def _series(figure: Description, rows: pd.DataFrame) -> list[str]:
-    """Return the names of the series in order of appearance; one without a name where there are none."""
+    """Return the names of the series in order of appearance; one empty name for a figure without series."""
     return [_name(v) for v in rows[figure.series].dropna().unique()] if figure.series else [""]
 
 
 def _series_rows(figure: Description, rows: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
-    """Return name, color, rows, and mean, least and largest of the repeats, of each series."""
+    """Return name, color and rows of each series, and mean, minimum and maximum of its repeats."""
     out, names = [], rows[figure.series].map(_name, na_action="ignore") if figure.series else pd.Series("", rows.index)
     for k, name in enumerate(_series(figure, rows)):
         series_rows = rows[names == name]
@@ -104,7 +105,7 @@ def _series_rows(figure: Description, rows: pd.DataFrame) -> list[tuple[str, str
 
 
 def _lines(axes: Axes, figure: Description, rows: pd.DataFrame) -> list[Label]:
-    """Draw means over the repeats, with a band from the least to the largest; return names and ends of the lines."""
+    """Draw means over the repeats with a band from minimum to maximum; return names and ends of the lines."""
     for value, words in figure.marks:
         axes.axhline(value, color=MUTED, linestyle=":", linewidth=0.9)
         axes.annotate(printable(words), (0.01, value), (0, 2), ("axes fraction", "data"), "offset points", color=MUTED)

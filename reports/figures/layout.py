@@ -22,14 +22,14 @@ from ..stored.records import ModelRecord
 from .figure import MUTED, RULE, WIDTH, Figure, blank, color_of
 
 Named = TypeVar("Named")
-MOST, EACH = 24, 10
-"""Models that a figure shows at most; of more, so many of the best and of the worst."""
+MOST_MODELS, EXTREMES = 24, 10
+"""Largest number of models in a figure; beyond it, the number of best models and of worst models that are shown."""
 SIZE, LETTER = 8.0, 0.58
-"""Points of a label, and the width of its letters as a share of that."""
+"""Font size of labels in points, and mean width of a letter divided by the font size."""
 Table = Any
-"""A data frame; the types of pandas do not say what a selection gives."""
+"""A data frame; pandas gives no exact types for selections of rows and columns."""
 Label = tuple[str, float, float, str]
-"""Text, the point that it names in units of the data, and its color."""
+"""Text, ``x`` and ``y`` of its point in units of the data, and color."""
 
 
 def short_names(models: Sequence[ModelRecord], room: int = 24) -> dict[str, str]:
@@ -37,7 +37,7 @@ def short_names(models: Sequence[ModelRecord], room: int = 24) -> dict[str, str]
 
     Args:
         models: the records.
-        room: letters of a label.
+        room: largest width of a label in letters.
     """
     titles = [printable(m.title) for m in models]
     brief = [t.replace(" RNN, margin penalty", " + margin").removesuffix(" RNN") or t for t in titles]
@@ -47,10 +47,11 @@ def short_names(models: Sequence[ModelRecord], room: int = 24) -> dict[str, str]
 
 
 def selected(models: Sequence[Named]) -> tuple[list[Named], str]:
-    """Return the models that a figure shows, and the sentence that says so where it leaves some out."""
-    if len(models) <= MOST:
+    """Return the models that a figure shows, and a sentence if some are left out."""
+    if len(models) <= MOST_MODELS:
         return list(models), ""
-    return [*models[:EACH], *models[-EACH:]], f" Shown: the best and the worst {EACH} of {len(models)} models."
+    note = f" Shown: the best and the worst {EXTREMES} of {len(models)} models."
+    return [*models[:EXTREMES], *models[-EXTREMES:]], note
 
 
 def figure_of(
@@ -63,17 +64,17 @@ def figure_of(
     draw: Callable[[Sequence[ModelRecord], Table], Drawing],
     means: bool = False,
 ) -> Figure | None:
-    """Return the figure of the models that have data; ``None`` where none has.
+    """Return the figure of the models that have data; ``None`` if no model has data.
 
     Args:
         name: name of the figure.
-        models: ranked.
-        rows: table of one model, without rows where it has no data.
-        title: the finding, from the models with data and the table of all.
-        reading: how to read it, from the table.
-        steps: measurements of the analysis that it shows, keys of ``PROTOCOLS``.
-        draw: make the drawing of some models from the table.
-        means: whether it shows means over several trainings, not the first of them.
+        models: models in the order of their ranking.
+        rows: returns the table of one model, without rows if it has no data.
+        title: returns the finding, from the models with data and the table of all.
+        reading: returns instructions for reading the figure, from the table.
+        steps: analysis steps that the figure shows, keys of ``PROTOCOLS``.
+        draw: draws some models from the table.
+        means: whether it shows means over several trainings instead of the first training.
     """
     tables = {m.name: part.assign(model=m.name) for m in models if len(part := rows(m))}
     with_data = [m for m in models if m.name in tables]
@@ -87,7 +88,7 @@ def figure_of(
 
 
 def protocol_line(models: Sequence[ModelRecord], steps: Sequence[str], means: bool = False) -> str:
-    """Return the sentence about how some steps of the analysis measured, and which trainings are shown."""
+    """Return a sentence with the protocols of some analysis steps and the trainings that are shown."""
     parts, most = [protocol(models, step) for step in steps], max(len(m.trainings.runs) for m in models)
     shown = f"means and 95 % intervals over {most} trainings" if means else "first training of each network"
     line = "; ".join(filter(None, (*parts, shown * (most > 1))))
@@ -105,12 +106,12 @@ def joined(names: Sequence[str]) -> str:
 
 
 def share(value: float, *, proved: bool = False) -> str:
-    r"""Return a share in whole percent, with a space at which no line breaks."""
+    r"""Return a share in whole percent, with a non-breaking space."""
     return f"{whole_percent(value, proved=proved)}\xa0%"
 
 
 def common_length(models: Sequence[ModelRecord]) -> int | None:
-    """Return the trained length of all models; ``None`` where they differ in it or one is unknown."""
+    """Return the common trained length of all models in steps; ``None`` if lengths differ or one is unknown."""
     lengths_of = {m.length for m in models}
     return next(iter(lengths_of)) if len(lengths_of) == 1 else None
 
@@ -121,7 +122,7 @@ def panels(
     """Return a drawing with one pair of axes for each model, titled in the color of its verdict.
 
     Args:
-        models: the records; up to six stand in one row.
+        models: the records; a row has at most six panels.
         xlabel: horizontal label of all axes.
         ylabel: vertical label of all axes.
         square: whether panels are as high as wide.
@@ -155,7 +156,7 @@ def power(value: float, _: Any = None) -> str:
 
 
 def logarithmic(axis: Axis, ticks: int = 5) -> None:
-    """Give a logarithmic axis at most so many labels, at powers of ten; between them where it spans few of them."""
+    """Label a logarithmic axis at most ``ticks`` times: at powers of ten, or at 1, 2, 5 if it spans few of them."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1.0,) if high > 200 * low else (1.0, 2.0, 5.0), numticks=ticks))
     axis.set_major_formatter(FuncFormatter(power))
@@ -163,7 +164,7 @@ def logarithmic(axis: Axis, ticks: int = 5) -> None:
 
 
 def percents(axis: Axis) -> None:
-    """Label an axis of shares in per cent."""
+    """Label an axis of shares in percent."""
     axis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.3g} %"))
 
 
@@ -175,13 +176,13 @@ def lengths(axis: Axis, length: int | None, last: float) -> None:
 
 
 def spread(targets: Any, gap: float, low: float, high: float) -> np.ndarray:
-    """Return positions as near to the wanted ones as a least distance between them allows.
+    """Return the positions that are closest to the targets, in least squares, with a minimum distance.
 
     Args:
-        targets: positions, a sequence of numbers.
-        gap: least distance.
-        low: least position.
-        high: largest position.
+        targets: wanted positions, a sequence of numbers.
+        gap: minimum distance between positions.
+        low: smallest allowed position.
+        high: largest allowed position.
 
     Example:
         >>> spread([0.0, 0.2, 5.0], 1.0, 0.0, 9.0).tolist()
@@ -196,7 +197,7 @@ def spread(targets: Any, gap: float, low: float, high: float) -> np.ndarray:
 
 
 def _settle(drawing: Any) -> None:
-    """Lay the drawing out, once, so that positions of axes are final."""
+    """Compute the layout of a drawing once, so that positions of axes are final."""
     if drawing.get_layout_engine() is not None:
         drawing.draw_without_rendering()
         drawing.set_layout_engine("none")
@@ -221,10 +222,10 @@ def name_ends(axes: Axes, labels: Sequence[Label]) -> None:
 
 
 def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
-    """Write labels near their points where they cover neither each other nor what is drawn.
+    """Write labels near their points where they cover neither each other nor the drawing.
 
     Args:
-        axes: finished but for these labels.
+        axes: axes without further changes.
         labels: texts and their points.
         avoid: ``(n, 2)`` points that labels must not cover, in units of the data.
     """
@@ -234,19 +235,19 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
     unit = axes.figure.dpi / 72
     frame, covered = axes.get_window_extent(), axes.transData.transform(avoid)
     boxes: list[np.ndarray] = []
-    turns = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)]
+    directions = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)]
     for text, x, y, color in labels:
         at, best = axes.transData.transform((x, y)), (math.inf, np.zeros(4), 0.0)
         half = unit * np.array([0.5 * LETTER * SIZE * columns(text), 0.6 * SIZE])
         for away in (7.0, 12.0, 20.0, 30.0, 44.0):
-            for direction in np.array(turns, dtype=float):
+            for direction in np.array(directions, dtype=float):
                 middle = at + direction * (half + unit * away / (1 + (direction[0] != 0 and direction[1] != 0)))
                 box = np.concatenate([middle - half, middle + half])
                 outside = box[0] < frame.x0 or box[1] < frame.y0 or box[2] > frame.x1 or box[3] > frame.y1
                 hidden = ((covered > box[:2] - 2 * unit) & (covered < box[2:] + 2 * unit)).all(1).sum()
                 overlaps = sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in boxes)
-                worth = 1e6 * outside + 1e3 * overlaps + 10.0 * hidden + 0.01 * away
-                best = min(best, (worth, box, away), key=lambda b: b[0])
+                cost = 1e6 * outside + 1e3 * overlaps + 10.0 * hidden + 0.01 * away
+                best = min(best, (cost, box, away), key=lambda b: b[0])
         _, box, away = best
         boxes.append(box)
         center: Any = axes.transData.inverted().transform((box[:2] + box[2:]) / 2)
@@ -259,7 +260,7 @@ def place(axes: Axes, labels: Sequence[Label], avoid: np.ndarray) -> None:
 
 
 def along(x: Any, y: Any, axes: Axes, points: int = 60) -> np.ndarray:
-    """Return evenly spaced points of a line as it is drawn, for ``place``."""
+    """Return points of a line, evenly spaced in ``x``, as the argument ``avoid`` of ``place``."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     log = axes.get_yscale() == "log"
     keep = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log))

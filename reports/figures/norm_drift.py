@@ -16,22 +16,22 @@ from . import layout
 from .figure import MUTED, PROVEN, WIDTH, Figure, blank, color_of
 from .layout import Drawing, Table
 
-POINTS = 300
-LOWEST = 1e-3
+POINTS = 300  # most points of a curve
+LOWEST = 1e-3  # lower end of the vertical axis, at least
 BEYOND = {"repeat": "inputs repeated", "zero": "inputs zero", "hold": "the last input held", "noise": "noise as input"}
-"""Inputs beyond the trained length."""
+"""Descriptions of the inputs beyond the trained length."""
 
 
 @dataclass(frozen=True, eq=False)
 class Norms:
-    """Median norm of a network's state over that at the trained length.
+    """Median norm of a network's state, divided by its value at the trained length.
 
     Attributes:
         model: unique name.
-        title: for readers.
-        label: short title.
+        title: name for readers.
+        label: short name for labels.
         state: the verdict.
-        rows: columns step, value, and low and high, the ends of an interval over trainings or NaN.
+        rows: columns step, value, and low and high, which are the ends of an interval over trainings or NaN.
         best: whether the network is recommended.
     """
 
@@ -44,7 +44,7 @@ class Norms:
 
     @property
     def ratio(self) -> float:
-        """Norm at the end over that at the trained length."""
+        """Norm at the end, divided by the norm at the trained length."""
         return float(self.rows["value"].iloc[-1])
 
     @property
@@ -101,9 +101,9 @@ def drift_figure(norms: Sequence[Norms], length: int | None, protocol: str, word
 
     Args:
         norms: their norms.
-        length: trained length in steps; ``None`` where networks differ in it.
-        protocol: protocol.
-        word: name of the length.
+        length: trained length in steps; ``None`` if networks have different ones.
+        protocol: measurement protocol as a sentence.
+        word: name of ``length`` for readers.
     """
     table = pd.concat([f.rows.assign(model=f.model) for f in norms], ignore_index=True)
     table = table.reindex(columns=["model", "step", "value", "low", "high"]).rename(columns={"value": "relative_norm"})
@@ -111,7 +111,7 @@ def drift_figure(norms: Sequence[Norms], length: int | None, protocol: str, word
     bands = " Bands: 95 % intervals over trainings." * bool(table["low"].notna().any())
     quiet = " Thin: the norm stays within a factor of two." * (len(norms) > 1 and not all(f.drifts for f in norms))
     drawn, note = layout.selected(norms)
-    reading = f"Median state norm over its value at {start}.{quiet}{bands}{note}"
+    reading = f"Median state norm, divided by its value at {start}.{quiet}{bands}{note}"
     title, draw = _finding(norms, length, word), partial(_draw, drawn, length, word)
     return Figure("norm-drift", title, reading, protocol, table, draw)
 
@@ -141,7 +141,7 @@ def _draw(norms: Sequence[Norms], length: int | None, word: str) -> Drawing:
 
 
 def factor(value: float) -> str:
-    """Return a factor to three digits, larger ones as whole numbers.
+    """Format a factor to three digits; from 1,000 to 1e6 as a whole number.
 
     Example:
         >>> factor(1.0053), factor(24.55)

@@ -16,7 +16,7 @@ from .figure import INK, MUTED, UNDECIDED, WIDTH, Figure, blank, color_of
 from .layout import SIZE, Axes, Drawing, Table
 
 STEPS = ("attacks", "robustness")
-NONE = (np.nan, np.nan, np.nan)
+NO_ACCURACY = (np.nan, np.nan, np.nan)
 READING = (
     "Tick: certified accuracy. Dot: accuracy under the strongest attack, with 95 % interval. On equal samples "
     "the truth lies between. Diamond: accuracy without a change."
@@ -24,7 +24,7 @@ READING = (
 
 
 def robustness(models: Sequence[ModelRecord]) -> Figure | None:
-    """Return ranges of accuracy under l2 changes of two sizes; ``None`` where no model was attacked."""
+    """Return the figure of ranges of accuracy under l2 changes of two sizes; ``None`` if no model was attacked."""
     sizes, size = attack_sizes(models), attack_size(models)
     sizes = sizes[1:3] if len(sizes) > 2 else sizes
     if size is None:
@@ -34,9 +34,9 @@ def robustness(models: Sequence[ModelRecord]) -> Figure | None:
 
 
 def _rows(model: ModelRecord, sizes: Sequence[float]) -> Table:
-    clean = (accuracy(model) or NONE)[0]
+    clean = (accuracy(model) or NO_ACCURACY)[0]
     sizes = sizes if "attacks" in model.frames else ()
-    rows = [(size, certified_accuracy(model, size), *(attacked(model, size) or NONE), clean) for size in sizes]
+    rows = [(size, certified_accuracy(model, size), *(attacked(model, size) or NO_ACCURACY), clean) for size in sizes]
     return pd.DataFrame(rows, columns=["l2_size", "certified", "attacked", "low", "high", "undisturbed"], dtype=float)
 
 
@@ -95,7 +95,7 @@ def _finding(models: Sequence[ModelRecord], table: Table, size: float) -> str:
 
 
 def single_inputs(models: Sequence[ModelRecord]) -> Figure | None:
-    """Return a strip plot of certified over attacked radii of single inputs; ``None`` where there are none."""
+    """Return the figure of certified radii of single inputs divided by attacked ones; ``None`` without radii."""
     reading = "Each dot is one correctly classified input; bar: median. 100 %: the proof reaches the attack."
     return layout.figure_of("single-inputs", models, _ratios, _tightness, lambda _: reading, ("local",), _strips)
 

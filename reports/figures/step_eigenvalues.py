@@ -15,10 +15,10 @@ from .figure import INK, MUTED, REFUTED, Figure
 from .layout import SIZE, Axes, Drawing, Table
 
 ROUNDING = 1e-6
-"""Moduli above one by no more than this count as one."""
+"""Largest excess of a modulus over one that counts as rounding."""
 REACH = (1.3, 3.0)
-"""Least and largest half width of the axes; what lies beyond is said."""
-CELLS = 900  # positions side by side in all panels at which dots are told apart
+"""Smallest and largest half width of the axes; a note states the largest modulus beyond them."""
+CELLS = 900  # grid cells over the width of the figure; dots in one cell are drawn once
 
 
 def step_eigenvalues(models: Sequence[ModelRecord]) -> Figure | None:

@@ -27,7 +27,7 @@ KINDS = {
 
 
 def envelope(model: ModelRecord, steps: np.ndarray) -> np.ndarray | None:
-    """Return the proved bound of every pair after some steps, the least of all certified ``C rho^k``, or ``None``."""
+    """Return the proved bound after some steps, the smallest of all certified ``C rho^k``; ``None`` without a proof."""
     summary = model.certificate or {}
     pairs = summary.get("pairs", ())
     if model.state != "certified" or not pairs or not model.is_discrete or summary.get("driven") or is_layerwise(model):
@@ -49,7 +49,7 @@ def _reading(table: Table, line: str) -> str:
 
 
 def _rows(model: ModelRecord, last: int) -> Table:
-    """Return the drawn points of a model's lines; between the bends of a bound its logarithm is straight."""
+    """Return the drawn points of a model's lines; a bound is given by its vertices, since its logarithm is linear."""
     parts, steps = [], np.arange(last + 1)
     proved, frame = envelope(model, steps), model.frames.get("pairs")
     if proved is not None:

@@ -25,13 +25,13 @@ from .shapes import SHAPES, misfit, read_shaped
 
 @dataclass(frozen=True)
 class Checked:
-    """One certificate file, re-checked.
+    """Result of checking one certificate file.
 
     Attributes:
-        view: content, see ``view``; ``None`` for a file that does not verify.
-        valid: whether all that it claims was proved again; also where it claims nothing.
-        reason: the checker's words.
-        subject: name, size and digest of what it is about, as the checker read them.
+        view: content of the certificate, see ``view``; ``None`` for a file that does not verify.
+        valid: whether all claims were proved again; True also for a file without claims.
+        reason: the checker's result as a sentence.
+        subject: name, size and digest of the subject, as the checker read them.
     """
 
     view: Mapping[str, Any] | None
@@ -44,21 +44,25 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     """Return a certificate's result in plain values, without matrices.
 
     Args:
-        certificate: the certificate; nothing in it is judged here.
-        size: size of a disturbance.
-        tol: size below which it counts as forgotten.
+        certificate: the certificate; its proofs are not checked here.
+        size: norm of a disturbance of the state.
+        tol: norm below which the disturbance counts as forgotten.
 
     Returns:
-        ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of the
-        main claim's kind of contraction, ``eigenvalue`` and ``modulus``: of what a refutation names, or ``None``,
-        ``needs_box``: whether it is about gated cells under every input, which no criterion certifies, and ``driven``:
-        for a certified claim about inputs in a box its ends and the step from which on it holds wherever trajectories
-        start (``None`` where that depends on the start), else ``None``; ``recovery`` and ``memory``: when a disturbance
-        of this size is below this tolerance, and how many inputs determine the state so well, see
-        ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
-        beside the main claim; ``dt``: duration of a step that is not one; ``hidden``: size of the last hidden state;
-        ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one;
-        ``slopes``: interval of the slopes of a loop's activation, where all channels have the same.
+        ``Certificate.summary()`` with all texts printable, and further entries, ``None`` if they do not apply:
+
+        - ``pairs``: every certified ``(rate, overshoot)`` of the main claim's kind of contraction;
+        - ``eigenvalue``, ``modulus``: eigenvalue that a refutation names;
+        - ``needs_box``: True for gated cells under every input, which no criterion certifies;
+        - ``driven``: for a certified claim about inputs in a box, the ends of the box and the step from which it
+          holds for all initial states, ``None`` if this step depends on the initial state;
+        - ``recovery``, ``memory``: time until the disturbance is below ``tol``, and number of last inputs that
+          determine the state up to ``tol``, see ``stability.recovery``;
+        - ``like_data``: second verdict, for inputs in the range of the data or in a stated box;
+        - ``dt``: duration of a step, if it is not one;
+        - ``hidden``: size of the last hidden state;
+        - ``witness_input``: smallest and largest entry of the input of a counterexample;
+        - ``slopes``: slopes of the activation, if all channels have the same interval.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -74,7 +78,7 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         if isinstance(c.proof.data.get("overshoot"), (int, float))
     ]
     summary = clean(certificate.summary())
-    if misfit(summary["meta"], SHAPES["meta"]) is not None:  # nothing in it is proved
+    if misfit(summary["meta"], SHAPES["meta"]) is not None:  # meta holds no proved results
         summary["meta"] = {}
     eigenvalue = _eigenvalue(certificate)
     modulus = None if eigenvalue is None else math.hypot(*eigenvalue)
@@ -88,10 +92,10 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     more["slopes"] = list(*slopes) if len(slopes) == 1 else None
     more["witness_input"] = _witness_input(certificate)
     more["like_data"] = _like_data(certificate, summary["meta"].get("like_data"), size, tol)
-    return {**summary, "pairs": [list(p) for p in proved], **more, **_forgets(certificate, size, tol)}
+    return {**summary, "pairs": [list(p) for p in proved], **more, **_recovery(certificate, size, tol)}
 
 
-def _forgets(certificate: Certificate, size: float, tol: float, claim: Claim | None = None) -> dict[str, Any]:
+def _recovery(certificate: Certificate, size: float, tol: float, claim: Claim | None = None) -> dict[str, Any]:
     """Return recovery time and memory horizon by one of the claims."""
     times = {
         "recovery": certificate.recovery_time(size, tol, claim=claim),
@@ -107,7 +111,7 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
         data = claim.proof.data
         low, high, since = data["low"], data["high"], first_step(claim)
         settling = settling_time(claim)
-    else:  # of gated cells: two trajectories approach each other once both are in the box of states of the proof
+    else:  # gated cells: trajectories contract once both are in the proof's box of states, at a step that is not known
         first = getattr(certificate.subject, "layers", (certificate.subject,))[0]
         low, high, since = getattr(first, "input_low", None), getattr(first, "input_high", None), None
         settling = None
@@ -130,7 +134,7 @@ def _like_data(certificate: Certificate, query: Any, size: float, tol: float) ->
         data = claim.proof.data
         more = {"rate": claim.value, "overshoot": data["overshoot"], "since": first_step(claim)}
         more["settling"] = settling_time(claim)
-        return {**entry, "answer": "certified", **more, **_forgets(certificate, size, tol, claim)}
+        return {**entry, "answer": "certified", **more, **_recovery(certificate, size, tol, claim)}
     if certificate.verdict is Verdict.REFUTED and inside:
         return {**entry, "answer": "refuted"}
     return {**entry, "answer": "open"}
@@ -165,7 +169,7 @@ def check_file(path: Path) -> Checked:
         path: the file.
 
     Returns:
-        The outcome; a file that is damaged, altered, of another version or simply not true is told, never raised.
+        The outcome; a file that is damaged, altered, of another version or false gives a reason, not an exception.
     """
     result = verify(path)
     if not (result.valid or claims_nothing(result)):
@@ -175,17 +179,17 @@ def check_file(path: Path) -> Checked:
     except StabilityError as error:
         return Checked(None, False, clean(str(error)))
     if _model_of(path.parent) not in (None, summary["meta"].get("model")):
-        return Checked(None, False, "its certificate is valid, but about another model than the one beside it")
+        return Checked(None, False, "the certificate is valid, but for another model than the one in its folder")
     return Checked(summary, True, clean(result.reason), clean(result.subject))
 
 
 def _model_of(folder: Path) -> str | None:
-    """Return the digest that the analysis recorded of its model; ``None`` where it recorded none."""
+    """Return the digest of the model that ``analysis.json`` records; ``None`` without a record."""
     analysis = read_shaped(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
     recorded = analysis.get("files")
     return None if recorded is None else recorded.get(WEIGHTS, analysis.get("digest"))
 
 
 def claims_nothing(result: Verification) -> bool:
-    """Return True if a valid file is inconclusive throughout."""
+    """Return True if a file is valid and all its claims are inconclusive."""
     return bool(result.checks) and result.verdict == Verdict.INCONCLUSIVE and all(c.valid for c in result.checks)

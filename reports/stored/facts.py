@@ -10,6 +10,7 @@ from typing import Any, TypeGuard, cast
 
 import pandas as pd
 
+from stability.kernel.systems.parts import ALL_LAYERS
 from stability.statistics import wilson
 
 from ..boxes import box_limits
@@ -23,15 +24,13 @@ TASKS = {"digits": "handwritten digits", "adding": "adding problem", "characters
 """Names of tasks for readers."""
 SEQUENCES = 10.0
 """Training lengths within which a proved halving counts as fast enough to matter."""
-LAYERWISE = "recurrent-layers-side-by-side"
-"""Part of a network that consists of its recurrent layers without what connects them."""
 Interval = tuple[float, float, float]
 """A share with the ends of its 95 % interval."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """The one number that says how well a model does, and on what."""
+    """Main measure of a model's quality, and the data that it refers to."""
 
     label: str
     metric: str | None
@@ -40,7 +39,7 @@ class Score:
 
 
 def is_real(value: Any) -> TypeGuard[float]:
-    """Return True for a number that is no truth value."""
+    """Return True for a number that is not a boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -128,7 +127,7 @@ def scope(model: ModelRecord) -> str:
 def is_layerwise(model: ModelRecord) -> bool:
     """Return True if a proof is about several recurrent layers, each with its own input, and not about the whole."""
     part = ((model.certificate or {}).get("meta") or {}).get("part")
-    return model.state == "certified" and str(part).startswith(LAYERWISE)
+    return model.state == "certified" and str(part).startswith(ALL_LAYERS)
 
 
 def limits(model: ModelRecord) -> str:
@@ -204,7 +203,7 @@ def _norms(model: ModelRecord) -> dict[int, float]:
 
 
 def norm_ratio(model: ModelRecord) -> float | None:
-    """Return the median state norm at the end of the longest run over that at the training length."""
+    """Return the median state norm at the end of the longest run, divided by the one at the training length."""
     norms, length = _norms(model), model.length
     if length is None or not norms.get(length, 0.0) > 0 or max(norms) <= length:
         return None

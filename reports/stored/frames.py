@@ -17,7 +17,7 @@ from .limits import COLUMNS, GROUPS, LARGEST, ROWS, TABLE_BYTES
 
 
 def read_table(path: Path) -> pd.DataFrame | None:
-    """Read a table of a run, with the columns that the page draws; numbers that cannot be drawn are left blank.
+    """Read a table of a run, with the columns that the page needs; numbers that cannot be drawn become blank.
 
     Args:
         path: path of the file, whose name decides which columns it must have (``stability.storage.artifacts``).
@@ -44,7 +44,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
 
 
 def read_columns(path: Path) -> pd.DataFrame | None:
-    """Read a table with any columns, texts printable; numbers that cannot be drawn are left blank.
+    """Read a table with any columns and make its texts printable; numbers that cannot be drawn become blank.
 
     Args:
         path: path of the file.
@@ -97,5 +97,5 @@ def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
     if not len(values):  # a table without rows has columns of no type
         return values.astype(float)
     if kind == EVERY or (kind in (SOME, DRAWN) and not bool(column.isna().all())):
-        raise FileFormatError(f"{path}: the column {column.name} holds something else than numbers")
+        raise FileFormatError(f"{path}: the column {column.name} must hold numbers")
     return [printable(v) if isinstance(v, str) else v for v in column]

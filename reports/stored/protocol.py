@@ -1,4 +1,4 @@
-"""Protocols of measurements: how many sequences, steps, restarts and draws, from the stored files."""
+"""Protocols of measurements: numbers of sequences, steps, restarts and draws, read from the stored files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .facts import is_real
 from .records import ModelRecord
 
 SCORES = {"noise_scores": "noise", "attack_scores": "attacks"}
-"""Tables of scores other than the accuracy of a sequence, and the step that measured them."""
+"""Step that measured a table of scores other than the accuracy of a sequence."""
 PROTOCOLS: dict[str, tuple[tuple[str, str], ...]] = {
     "performance": (("performance.sequences", "{} test sequences"), ("", "95 % intervals")),
     "hessian": (
@@ -66,15 +66,15 @@ PROTOCOLS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "margin": (("margin.tol", "factors to a relative tolerance of {}"),),
 }  # fmt: skip
-"""Parts of each protocol: the number that it tells, and the words around it.
+"""Parts of the protocol of each step: the path of a number, and a text with a place for it.
 
-A number is a field of a document or of the analysis' budget, or the largest value of a table's column. A part without
-its number is left out; so is a protocol without its first number.
+A path names a field of a document, a field of the analysis' budget, or a column of a table, whose largest value is
+taken. A part whose number is missing is left out; a protocol whose first number is missing is empty.
 """
 
 
 def protocol(models: Iterable[ModelRecord], step: str) -> str:
-    """Return how a step of the analysis measured, where models differ one after the other; empty for none.
+    """Return the protocols of a step of the analysis, each different one once; empty if no model has results.
 
     Args:
         models: the records.

@@ -19,24 +19,25 @@ if TYPE_CHECKING:  # pandas is not loaded for light commands
 
 NO_DATA = "no data are known"
 DATA = ("--data", "--task", "--task-set", "--data-dir")
+"""Command-line options that name the data."""
 DEFAULTS = {"digits": {"layout": "rows", "size": 28, "permuted": False, "permutation_seed": 784}}
-"""Options of tasks that a command need not repeat; so are all that are null."""
+"""Default options of tasks, which a command need not repeat."""
 TRAINING = {"epochs": 10, "lr": 3e-3, "batch_size": 64, "seed": 0}
-"""Defaults of ``stability train``, which a command need not repeat. They are stated again, since the page is drawn
-without torch; a test compares them. A network that came trained had epochs before."""
+"""Defaults of ``stability train``, which a command need not repeat. They are copied, since the page is drawn without
+torch; a test compares them."""
 PENALIZED = ("lipschitz", "elman", "RNN")
-"""Layers whose training a margin penalty can pull towards a proof."""
-PATIENCE = 10  # times the seconds that were not enough
+"""Layers for which training with a margin penalty can lead to a proof."""
+TIME_FACTOR = 10  # recommended time limit, divided by the one that was too short
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Analyses without an answer for one model, for one reason.
+    """Analyses without a result for one model, for one reason.
 
     Attributes:
-        steps: their names for readers.
-        reason: why.
-        command: command that computes them; empty without one.
+        steps: names of the analyses for readers.
+        reason: reason why there is no result.
+        command: command that computes them; empty if there is none.
     """
 
     steps: tuple[str, ...]
@@ -87,10 +88,10 @@ def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Mis
 
     Args:
         model: the record.
-        steps: which of them.
+        steps: steps of the analysis to consider.
 
     Returns:
-        One entry a reason, in the order of the steps.
+        One entry per reason, in the order of the steps.
     """
     names_by_reason: dict[str, list[str]] = {}
     data: set[str] = set()
@@ -107,14 +108,14 @@ def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS)) -> list[Mis
 
 @dataclass(frozen=True)
 class CommandContext:
-    """Options that commands about a network need beside its name.
+    """Parts of commands about a network.
 
     Attributes:
-        network: its name where it can be run on data; empty for matrices and bare weights.
-        data: options that name its data; empty where none are known.
-        data_recorded: whether its run directory names these data by itself.
+        network: name of a network that can be run on data; empty for matrices and weights without a module.
+        data: options that name its data; empty if none are known.
+        data_recorded: whether its run directory records the data, so that commands need no such options.
         layer: name of its recurrent layer.
-        training: options of its training here that are no defaults.
+        training: options of its training that differ from the defaults.
         radii: whether the radii of single inputs can be certified.
     """
 
@@ -129,16 +130,16 @@ class CommandContext:
 def advice(
     summary: Mapping[str, Any] | None, model: str, seconds: float | None = None, context: CommandContext | None = None
 ) -> list[tuple[str, str]]:
-    """Return commands that lead further than a certificate, each with a sentence.
+    """Return commands to try after a certificate, each with a sentence that says what it does.
 
     Args:
         summary: ``certificates.view``.
-        model: the model as commands name it, quoted, with the options that it needs to be read.
-        seconds: the time limit that the searches had, if it is known.
-        context: options of commands that run or train the network.
+        model: the model's name in commands, quoted, with the options needed to read it.
+        seconds: time limit of the searches, if known.
+        context: parts of commands that run or train the network.
 
     Returns:
-        Pairs, none where nothing would.
+        Pairs of sentence and command.
 
     Example:
         >>> advice({"verdict": "inconclusive", "needs_box": True}, "lstm.pt")[0][1]
@@ -157,14 +158,14 @@ def advice(
     cut = (summary.get("meta") or {}).get("cut")
     if isinstance(cut, (list, tuple)) and cut:
         names = ", ".join(NAMES.get(str(c), str(c).replace("_", " ")) for c in cut)
-        limit = "SECONDS" if seconds is None or not seconds > 0 else f"{PATIENCE * seconds:g}"
+        limit = "SECONDS" if seconds is None or not seconds > 0 else f"{TIME_FACTOR * seconds:g}"
         command = f"stability certify {model} --time-limit {limit}"
         steps.append((f"The time limit stopped these searches: {names}. More time may give a better answer", command))
     return steps + (_other_training(summary, context) if verdict in ("refuted", "inconclusive") else [])
 
 
 def _other_training(summary: Mapping[str, Any], context: CommandContext) -> list[tuple[str, str]]:
-    """Return commands for another training on the same data, which gives a proof, and for radii of single inputs."""
+    """Return commands that train for a proof on the same data, and that certify radii of single inputs."""
     if not context.network:
         return []
     data = context.data or "--data FILE.npz"
@@ -189,10 +190,10 @@ def zero_input(summary: Mapping[str, Any]) -> bool | None:
 
 
 def data_words(command: Any, task: Mapping[str, Any]) -> str:
-    """Return the options that name the data of a command, else those of the task that a run was trained on.
+    """Return the options that name the data: those of a command line, or else those of a recorded task.
 
     Args:
-        command: a command line.
+        command: a command line, or ``None``.
         task: task of ``run.json``.
 
     Example:

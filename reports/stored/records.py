@@ -1,4 +1,4 @@
-"""Record of one model of a report, as its run directory holds it."""
+"""Record of one model of a report, read from its run directory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from .limits import LETTERS
 from .trainings import Trainings
 
 NOT_MEASURED = ("training", "certificate", "cross_check", "margin")
+"""Steps of the analysis that measure nothing on data."""
 _STEPS = ["training", "analysis", "performance", "hessian", "attacks", "noise", "norms", "lyapunov", "robustness"]
 _FILES = sorted(ARTIFACTS, key=lambda a: _STEPS.index(a.step) if a.step in _STEPS else len(_STEPS))
 FRAMES = tuple(a.stem for a in _FILES if a.columns)
 DOCUMENTS = tuple(a.stem for a in _FILES if a.fields)
-"""Tables and documents of a run, in the order in which ``report.json`` has always listed them."""
+"""Tables and documents of a run, in the order of ``report.json``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,17 +33,17 @@ class ModelRecord:
         name: the directory's name, unique in the report.
         folder: the run directory.
         certificate: ``certificates.view`` of a ``certificate.json`` that verifies, else ``None``.
-        documents: ``run.json``, ``analysis.json``, ``hessian.json`` ... by stem, as far as they exist.
-        frames: ``metrics.csv``, ``spectra.csv`` ... by stem, as far as they exist and hold a row.
-        checked: the checker's words about the certificate file, empty where there is none.
-        refused: why nothing of the certificate, or of all results, is shown; empty where nothing is wrong.
+        documents: existing JSON files by stem: ``run.json``, ``analysis.json``, ``hessian.json`` and others.
+        frames: existing tables with rows by stem: ``metrics.csv``, ``spectra.csv`` and others.
+        checked: the checker's result for the certificate file; empty without a file.
+        refused: reason why the certificate, or no result at all, is shown; empty if all is shown.
         stale: whether the results are about other weights than those in the folder.
         changed: names of files that were changed after the analysis wrote them; they are not shown.
-        subject: name, size and digest of what the certificate is about, as the checker read them.
-        trainings: trainings of the same model with other seeds, this one first; without runs for a single one.
-        place: among the models of the report, from 1 on.
+        subject: name, size and digest of the certificate's subject, as the checker read them.
+        trainings: trainings of the same model with other seeds, this one first; without runs for a single training.
+        place: rank among the models of the report, from 1.
         margins: factors of the loop's slopes and step with a proof and with a counterexample, proved again.
-        command: that made the report.
+        command: command that made the report.
     """
 
     name: str
@@ -83,7 +84,7 @@ class ModelRecord:
 
     @property
     def verdict(self) -> str | None:
-        """Main verdict, or ``None`` where no claim was examined or the file does not verify."""
+        """Main verdict; ``None`` without a certificate that verifies."""
         return None if self.certificate is None else str(self.certificate["verdict"])
 
     @property
@@ -112,7 +113,7 @@ class ModelRecord:
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing could be measured on the model's data and its certificate decides nothing."""
+        """Return True if the model has data but no measurement, and its certificate is inconclusive."""
         measured = any(self.step(s)["status"] == "done" for s in STEPS if s not in NOT_MEASURED)
         return bool(self.analysis.get("task")) and not measured and self.state not in ("certified", "refuted")
 

@@ -1,6 +1,6 @@
 """Shapes of the JSON documents of a run; a document of another shape is refused as a whole.
 
-Everything behind this file may rely on the types written here, so that a page is drawn from whatever lies in a folder.
+Code that reads the documents may rely on these types, so that a damaged folder cannot break the page.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SHAPES: dict[str, Mapping[str, Any]] = {
                       "stated": FLAG, "inside": FLAG},
     },
 }  # fmt: skip
-"""Fields that the page reads, by document; others are handed through, and any may be missing or null."""
+"""Fields that the page reads, by document. Other fields are not checked, and every field may be missing or null."""
 
 
 def misfit(value: Any, shape: Any) -> str | None:
-    """Return the place where a JSON value has another shape, in words; ``None`` where it fits.
+    """Describe where a JSON value has another shape; ``None`` if it fits.
 
     Example:
         >>> misfit({"seconds": "x"}, {"seconds": "a number"}), misfit({"steps": {}}, {"steps": "anything"})
@@ -75,6 +75,6 @@ def read_shaped(path: Path) -> dict[str, Any]:
     words = misfit(value, SHAPES.get(path.stem, {})) if isinstance(value, dict) else "does not hold a JSON object"
     if words is not None:
         raise FileFormatError(f"{path}: {words}" if isinstance(value, dict) else f"{path} {words}")
-    if path.stem == "analysis":  # a step says at least how it ended
+    if path.stem == "analysis":  # every step must have a status
         value["steps"] = {k: {"status": "", "reason": "", **s} for k, s in (value.get("steps") or {}).items() if s}
     return {k: v for k, v in clean(value).items() if v is not None}

@@ -42,7 +42,7 @@ class Trainings:
         return len(self.runs) > 1
 
     def number(self, path: str, group: str = "") -> Mapping[str, float] | None:
-        """Return mean, low, high ... of a number of a document; ``None`` where not all trainings have it.
+        """Return mean, interval and range of a number of a document; ``None`` if a training lacks it.
 
         Args:
             path: the document's stem, a dot, the field (``radius.median``); or ``margin``.
@@ -52,11 +52,11 @@ class Trainings:
         return None if rows.empty else {str(k): float(v) for k, v in rows.iloc[0][list(NUMBERS[1:])].items()}
 
     def curve(self, table: str, group: str = "") -> pd.DataFrame | None:
-        """Return points, means and intervals of a curve; ``None`` where there is one training, or it is not in all.
+        """Return points, means and intervals of a curve; ``None`` for one training, or if a training lacks it.
 
         Args:
-            table: its stem.
-            group: tells the curves of a table apart.
+            table: stem of the table's file.
+            group: name of the curve in a table with several.
         """
         rows = self._rows(table, group).dropna(subset=["at", "mean", "low", "high"])
         return None if rows.empty else rows.sort_values("at")
@@ -73,7 +73,7 @@ def read_trainings(folder: Path, recorded: Any) -> tuple[dict[str, Trainings], s
         recorded: ``trainings`` of ``report-settings.json``.
 
     Returns:
-        By the model's name; and why their intervals are not shown, empty where they are.
+        The trainings by the model's name, and the reason why intervals are not shown, empty if they are shown.
 
     Raises:
         FileFormatError: a table that cannot be read, or has other columns.

@@ -36,7 +36,7 @@ def reservoir_system(
         W: ``(n, n)`` recurrent weights, dense or sparse.
         Win: ``(n, p)`` input weights, dense or sparse.
         bias: ``(n,)``, one number, or ``None`` for none.
-        leak: ``a`` in (0, 1], a number or one a unit.
+        leak: ``a`` in (0, 1], one number or one for each unit.
         activation: a name of ``stability.kernel.arithmetic.activations``.
         equation: ``internal`` or ``external``.
         name: name in reports.
@@ -94,15 +94,15 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     """Return the network of a ``reservoirpy`` reservoir, without importing that library.
 
     Args:
-        node: an initialized ``Reservoir``; of a model, that node of it.
+        node: an initialized ``Reservoir``; of a model, pass its reservoir node.
 
     Returns:
-        Its map; noise, which is drawn anew at each step, is no part of it.
+        The map of the node; noise, which differs at each step, is not part of it.
 
     Raises:
         DisagreementError: the node's own step gives other numbers than its matrices.
-        UnsupportedError: another node, one that was not initialized, with feedback, noise in its state or an activation
-            that is not known here.
+        UnsupportedError: another node, or a ``Reservoir`` that is not initialized or has feedback, noise in its state
+            or an unknown activation.
     """
     kind = type(node).__name__
     if kind != "Reservoir" or not all(hasattr(node, part) for part in ("W", "Win", "lr")):
@@ -134,7 +134,7 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
 
 
 def _compare(node: Any, network: DrivenSystem) -> None:
-    """Compare one step of the node with the network's, from a random state under a random input.
+    """Compare one step of the node and of the network, from a random state under a random input.
 
     Raises:
         DisagreementError: they differ by more than rounding.

@@ -1,4 +1,4 @@
-"""Checks of input: arrays, slopes, direct terms, choices."""
+"""Checks of arguments: arrays, slopes, feedthrough matrices, names."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Array = np.ndarray
 
 
 def unmasked(name: str, value: Any) -> Any:
-    """Check that no entry is masked, since a conversion would take the values under the mask; return ``value``.
+    """Check that no entry is masked, since a conversion would use the values under the mask.
 
     Args:
         name: name in error messages.
-        value: an array of ``numpy.ma``, or anything else, a list of such arrays among it.
+        value: an array of ``numpy.ma``, a list of such arrays, or any other value.
 
     Returns:
-        The same.
+        ``value``, unchanged.
 
     Raises:
         MaskedError: entries are masked.
@@ -47,7 +47,7 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
     Raises:
         DimensionError: wrong number of axes or wrong sizes.
         NonFiniteError: NaN, infinity or a masked entry.
-        ConfigurationError: complex or non-numeric entries, or ones that float64 does not hold.
+        ConfigurationError: complex or non-numeric entries, or numbers that float64 cannot represent.
     """
     unmasked(name, value)
     try:
@@ -75,7 +75,7 @@ def as_column(name: str, value: Any, size: int) -> Array:
     """Return a vector of a known number of entries with any orientation; see ``as_matrix``.
 
     Raises:
-        DimensionError: another number of entries; it names the shape that came.
+        DimensionError: another number of entries.
         NonFiniteError: NaN, infinity or a masked entry.
         ConfigurationError: see ``as_matrix``.
 
@@ -151,7 +151,7 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
     """Return slope bounds as two vectors with one entry per channel; each bound may be a number or a vector.
 
     Raises:
-        ConfigurationError: bounds that are no pair, not finite, or the wrong way round.
+        ConfigurationError: no pair of bounds, bounds that are not finite, or a lower bound above the upper one.
     """
     unmasked("slope", slope)
     try:

@@ -37,11 +37,10 @@ from stability.search.solvers.rates import Rate
 from stability.search.trajectories.input_range import InputRange, input_range
 
 FASTER = 1.05
-"""Factor by which the decay ``1 - rho`` under inputs in a box must exceed that under every input for a separate claim;
-a smaller gain is not worth one.
+"""Factor by which the decay ``1 - rho`` under inputs in a box must exceed that under every input for a separate claim.
 """
 SHARE_OF_REFUTATION = 0.7
-"""Share of the remaining time for the search for counterexamples; weaker claims have the rest."""
+"""Share of the remaining time for the search for counterexamples; weaker claims get the rest."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,15 @@ class Progress:
     Attributes:
         subject: the subject.
         options: options of the call.
-        carried: the proof that the model carries with it, or ``None``.
+        carried: the proof that the model carries, or ``None``.
         claim: contraction under every input that the subject allows, certified or refuted; ``None`` while it is open.
-        criterion: the criterion or the kind of witness that decided it.
-        claim_in_box: contraction under inputs in a box, certified or open, where it was examined.
+        criterion: the criterion or the kind of witness that decided ``claim``.
+        claim_in_box: contraction under inputs in a box, certified or open; ``None`` if it was not examined.
         findings: the outcome of every criterion tried.
         claims: the further claims.
         meta: notes for the certificate.
-        rate: the rate of the criteria that proved the claim: the one asked for, or the best where that was out of
-            reach.
-        decided: no counterexample can exist, or none is worth a search.
+        rate: the rate of the criteria that proved the claim: the requested one, or the best one if that is not proved.
+        decided: whether no counterexample can exist, or a search for one is useless.
     """
 
     subject: Any
@@ -96,7 +94,7 @@ Stage = Callable[[Progress], Progress]
 def run_stages(stages: Sequence[Stage], progress: Progress) -> Certificate:
     """Run stages one after another and return the certificate.
 
-    The main claim is the one about every input, unless only the one about inputs in a box was left to be proved.
+    The main claim is the one about every input, unless only the claim about inputs in a box remained to be proved.
     """
     for stage in stages:
         progress = stage(progress)

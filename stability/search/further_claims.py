@@ -1,4 +1,4 @@
-"""Further claims about a subject beside the main claim."""
+"""Further claims about a subject, in addition to the main claim."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
 )
-"""Functions for further claims, their subjects, and True if contraction must not be certified."""
+"""Functions that return further claims, types of their subjects, and True for claims only without contraction."""
 
 
 def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:
-    """Return the strongest provable claims beside the main one.
+    """Return the strongest provable claims in addition to the main one.
 
     Args:
         subject: system of the main claim.
         main: the main claim.
-        rate: requested rate: ``"best"`` adds slower rates of smaller overshoot, ``"any"`` does not.
-        deadline: checked before each.
+        rate: requested rate: ``"best"`` adds slower rates with a smaller overshoot, ``"any"`` does not.
+        deadline: checked before each claim.
 
     Returns:
         Proved claims.
@@ -51,8 +51,8 @@ def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline)
     if certified and rate == "any":
         return ()
     claims: list[Claim] = []
-    for make, about, of_the_open in _FURTHER:
-        if not isinstance(subject, about) or (of_the_open and certified):
+    for make, types, only_without_contraction in _FURTHER:
+        if not isinstance(subject, types) or (only_without_contraction and certified):
             continue
         if deadline.stops("further claims"):
             break

@@ -1,4 +1,4 @@
-"""Zip archives (``.npz``, ``.pt``): checks of the directory before anything is read."""
+"""Checks of the directory of zip archives (``.npz``, ``.pt``), before any member is read."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from stability.storage.read_errors import as_file_errors
 _END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
 _DAMAGED = (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile)
 _ENTRY = 46 + 2**10
-"""Most bytes of an entry in the directory: its fixed part, its name and its extras."""
+"""Most bytes of an entry in the directory: its fixed part, its name and its extra fields."""
 
 
 def archive_members(path: str | Path) -> list[zipfile.ZipInfo]:
-    """Return the members of an archive, stored side by side or deflated, none of them twice.
+    """Return the members of an archive, after checks of their number, names, compression and positions.
 
     Args:
         path: the file.
 
     Returns:
-        One entry a member, in the order of the directory.
+        One entry per member, in the order of the directory.
 
     Raises:
-        FileFormatError: missing or damaged; members that overlap, have one name, are encrypted or packed in another
-            way; too many.
+        FileFormatError: a missing or damaged file, too many members, or members that overlap, share a name, are
+            encrypted, or have an unsupported compression.
     """
     with as_file_errors(path, "is a damaged or truncated archive", _DAMAGED):
-        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for without end
+        if Path(path).exists() and not Path(path).is_file():  # reading a pipe would wait forever
             raise FileFormatError(f"{path} is no regular file")
         with Path(path).open("rb") as handle:
             size = _directory_size(handle)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from stability.errors import ConfigurationError, FileFormatError, FolderInUseError
 from stability.storage.documents import read_json
 from stability.storage.locking import LOCK_FILE, OWNER_FILE, Lock, acquire_lock
-from stability.storage.writing import HOMES, is_partial, make_folder, refuse_moved, write_text
+from stability.storage.writing import LOCKED, is_partial, make_folder, refuse_moved, write_text
 
 LIST = ".stability.json"
 FORMAT, VERSION = "stability-files", 1
@@ -37,7 +37,7 @@ class Folder:
         self.path, self.files = path, listed_files(path)
         self._lock, self._key, self._depth = lock, key, 1
         self._absolute_path = path.absolute()
-        HOMES[self._absolute_path] = key
+        LOCKED[self._absolute_path] = key
         self._owner = (os.getpid(), threading.get_ident())
         self._unlisted = not is_listed(path)
         if lock.inherited:
@@ -110,7 +110,7 @@ class Folder:
         with contextlib.suppress(FileFormatError):
             refuse_moved(self._absolute_path / LIST)
             moved = False
-        HOMES.pop(self._absolute_path, None)
+        LOCKED.pop(self._absolute_path, None)
         if not moved and not self._unlisted and not any(os.path.lexists(self.path / name) for name in self.files):
             with contextlib.suppress(OSError):  # no file was written
                 (self.path / LIST).unlink()

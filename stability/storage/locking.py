@@ -27,8 +27,8 @@ class Lock:
 
     Attributes:
         folder: the folder.
-        process: the number of the process that took it.
-        inherited: whether an earlier owner ended without giving it back, so that it may have left things half done.
+        process: number of the process that acquired the lock.
+        inherited: whether an earlier owner ended without releasing it, so that its work may be incomplete.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ def acquire_lock(folder: Path, work: str) -> Lock:
         The lock.
 
     Raises:
-        FolderInUseError: another process holds it; the text names it.
+        FolderInUseError: another process holds the lock; the message names the process.
         OSError: the folder cannot be written to.
     """
     lock, record = FileLock(folder / LOCK_FILE, timeout=PATIENCE, thread_local=False), folder / OWNER_FILE

@@ -1,12 +1,12 @@
 """Atomic writing of files.
 
-The type of the path decides. A regular or missing file is written to a temporary name and renamed. A symbolic link
-stays; its target is written. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process
-substitution) and a named pipe with a reader are written directly. A folder, a socket, a block device and a pipe without
-a reader are refused.
+A regular or missing file is written under a temporary name and renamed. A symbolic link is kept, and its target is
+written. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process substitution) and a
+named pipe with a reader are written directly. A folder, a socket, a block device and a pipe without a reader are
+refused.
 
-Replacement is durable: the content is on the disk before the renaming, and the name before the call returns. After a
-power failure the path holds the old file or the new one.
+Replacement is durable: the content is on the disk before the file is renamed, and the new name before the call returns.
+After a power failure the path holds either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pathlib import Path
 from stability.errors import ConfigurationError, FileFormatError
 
 LINKS = 40  # most symbolic links in a chain, as in Linux
-PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")
+PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")  # temporary names
 DESCRIPTORS = re.compile(r"/dev/fd|/proc/(self|thread-self|\d+)(/task/\d+)?/fd")
 UNSYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """Errors of file systems that do not support waiting for the disk."""
 REFUSED = ((stat.S_ISDIR, "a directory"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
 
-HOMES: dict[Path, tuple[int, int]] = {}
+LOCKED: dict[Path, tuple[int, int]] = {}
 """Folders locked by this process, with device and inode: the name may later refer to another folder."""
 CLOSED: set[int] = set()
-"""Descriptors that were closed when the process began, so that they are no output of the caller."""
+"""Descriptors that were closed when the process started, so that the caller expects no output there."""
 
 
 def as_path(value: object) -> Path:
     """Return a path given as text or path object.
 
     Raises:
-        ConfigurationError: no text and no path: numbers would be open descriptors.
+        ConfigurationError: another type; numbers, for example, would mean open descriptors.
 
     Example:
         >>> as_path("c.json").name
@@ -52,7 +52,7 @@ def as_path(value: object) -> Path:
 
 
 def is_partial(name: str) -> bool:
-    """Return True for the name of a file that was being written aside.
+    """Return True for the temporary name of a file that is being written.
 
     Example:
         >>> is_partial(".0123456789abcdef01234567.partial"), is_partial("notes.partial")
@@ -65,31 +65,31 @@ def refuse_moved(path: Path) -> None:
     """Raise an error for writing below a locked folder whose name now refers to another one.
 
     Raises:
-        FileFormatError: it was moved, removed or replaced meanwhile.
+        FileFormatError: the folder was moved, removed or replaced meanwhile.
     """
-    for place in path.absolute().parents if HOMES else ():
-        if place in HOMES:
+    for folder in path.absolute().parents if LOCKED else ():
+        if folder in LOCKED:
             with contextlib.suppress(OSError):
-                status = os.stat(place)
-                if (status.st_dev, status.st_ino) == HOMES[place]:
+                status = os.stat(folder)
+                if (status.st_dev, status.st_ino) == LOCKED[folder]:
                     continue
-            raise FileFormatError(f"cannot write {path}: the folder {place} was moved, removed or replaced meanwhile")
+            raise FileFormatError(f"cannot write {path}: the folder {folder} was moved, removed or replaced meanwhile")
 
 
 def reserve(path: str | Path) -> Path:
-    """Raise an error for an unwritable place before the work, not after it.
+    """Check that a file can be written later, so that an error comes before the work.
 
     Args:
-        path: path of a future file; nothing is changed there.
+        path: path of the future file; it is not changed.
 
     Returns:
         The path.
 
     Raises:
-        FileFormatError: an unwritable place; the text names the reason.
+        FileFormatError: the file cannot be written; the text names the reason.
     """
     path = Path(path)
-    with _place(path) as (descriptor, target, status):
+    with _resolved(path) as (descriptor, target, status):
         if descriptor is not None:
             return path
         if status is None or stat.S_ISREG(status.st_mode):
@@ -100,7 +100,7 @@ def reserve(path: str | Path) -> Path:
                 raise FileFormatError(f"cannot write {path}: no permission in {folder}")
             if status is not None and not os.access(target, os.W_OK):
                 raise FileFormatError(f"cannot write {path}: it is write-protected")
-        elif not stat.S_ISFIFO(status.st_mode):  # the reader of a pipe would see its end where it is closed
+        elif not stat.S_ISFIFO(status.st_mode):  # opening and closing a pipe would end it for its reader
             os.close(_open_device(target))
     return path
 
@@ -112,22 +112,22 @@ def existing_target(path: str | Path) -> os.stat_result | None:
         path: path of the file.
 
     Returns:
-        Its status; ``None`` where nothing stands there, and for open descriptors, which are written on.
+        Its status; ``None`` if it does not exist, and for open descriptors, which are appended to.
 
     Raises:
-        FileFormatError: a place that cannot be written to.
+        FileFormatError: the file cannot be written.
     """
-    with _place(Path(path)) as (descriptor, _, status):
+    with _resolved(Path(path)) as (descriptor, _, status):
         return status if descriptor is None else None
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write a text in UTF-8; undecodable characters of names become escapes."""
+    """Write a text in UTF-8; characters that UTF-8 cannot encode become escapes."""
     return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
-    """Write a file atomically if it is a regular one; write through anything else.
+    """Write a regular file atomically; write directly to other kinds of files.
 
     Args:
         path: path of the file; see this module's description for devices, links and pipes.
@@ -137,14 +137,14 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
         The path.
 
     Raises:
-        FileFormatError: when the place cannot be written to.
+        FileFormatError: the file cannot be written.
     """
     path = Path(path)
-    with _place(path) as (descriptor, target, status):
+    with _resolved(path) as (descriptor, target, status):
         if descriptor is not None:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError, AttributeError):
-                    stream.flush()  # what was printed before comes before
+                    stream.flush()  # keep the order of earlier output
             with open(descriptor, "wb", closefd=False) as handle:
                 handle.writelines(pieces)
             return path
@@ -160,15 +160,15 @@ def make_folder(path: Path) -> list[Path]:
     """Create a folder and its missing parents durably.
 
     Returns:
-        Those that were made, the innermost first.
+        The created folders, the innermost first.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: a folder cannot be created.
     """
-    created = [place for place in (path, *path.parents) if not place.exists()]
+    created = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for place in created:
-        _sync_folder(place.parent)
+    for folder in created:
+        _sync_folder(folder.parent)
     return created
 
 
@@ -176,7 +176,7 @@ def sync_to_disk(handle: int) -> None:
     """Wait until the content of an open file is on its disk.
 
     Raises:
-        OSError: it did not get there, for want of space or by a fault of the disk.
+        OSError: the disk is full or faulty.
     """
     try:
         os.fsync(handle)
@@ -186,15 +186,15 @@ def sync_to_disk(handle: int) -> None:
 
 
 @contextlib.contextmanager
-def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None]]:
+def _resolved(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None]]:
     """Resolve a path to an open descriptor of this process, or to a target and its status.
 
     Yields:
-        A descriptor or ``None``, the path of the target, and what stands there.
+        A descriptor or ``None``, the path of the target, and its status.
 
     Raises:
-        FileFormatError: nothing that is written to; or what goes wrong within the block, told of the path.
-    """  # noqa: DOC501 - the ValueError that goes on is a FileFormatError
+        FileFormatError: the target is not writable, or an ``OSError`` within the block, with the path in its text.
+    """  # noqa: DOC501 - the ValueError that is raised again is a FileFormatError
     try:
         descriptor = _own_descriptor(path)
         if descriptor is not None:
@@ -214,9 +214,9 @@ def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None
 
 
 def _own_descriptor(path: Path) -> int | None:
-    """Return the number behind ``/dev/stdout``, ``/dev/fd/N`` and similar names.
+    """Return the descriptor behind ``/dev/stdout``, ``/dev/fd/N`` and similar names.
 
-    To be written to as it is: opened by its name, a file would be written from its start again, or be replaced.
+    It must be written directly: a file opened by such a name would be overwritten from its start, or replaced.
     """
     for _ in range(LINKS):
         if path.name.isdecimal():
@@ -268,12 +268,12 @@ def _open_device(target: Path) -> int:
 
 
 def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write a temporary file, wait for the disk, and rename it: renamed first, a name could outlive its content."""
+    """Write a temporary file, wait for the disk, and rename it, so that the name never refers to missing content."""
     refuse_moved(path)
     temporary = path.parent / f".{secrets.token_hex(12)}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
-        with open(os.open(temporary, flags, 0o666), "wb") as handle:  # less what the umask of the process takes away
+        with open(os.open(temporary, flags, 0o666), "wb") as handle:  # the process's umask applies
             handle.writelines(pieces)
             handle.flush()
             sync_to_disk(handle.fileno())
@@ -297,8 +297,8 @@ def _sync_folder(folder: Path) -> None:
 def is_utf8(path: str | Path) -> bool:
     r"""Return True if a name is UTF-8, as libraries not written in Python require.
 
-    File names of this system are bytes; those that are no UTF-8 (or no ASCII, in a process without a locale) hold lone
-    surrogates in Python, and Python alone opens them.
+    File names are bytes on this system. Names that are not UTF-8 (or not ASCII, in a process without a locale) contain
+    lone surrogates in Python, and only Python can open them.
 
     Example:
         >>> is_utf8("model-α.npz"), is_utf8("model-\udcff.npz")

@@ -67,7 +67,7 @@ def test_tables_lack_no_column_and_hold_numbers_where_numbers_are_drawn(stem: st
             read_table(path)
     for column in artifact(f"{stem}.csv").columns_of(EVERY):
         good.assign(**{column: ["x", "1"]}).to_csv(path, index=False)
-        with pytest.raises(FileFormatError, match=f"column {column} holds something else"):
+        with pytest.raises(FileFormatError, match=f"column {column} must hold numbers"):
             read_table(path)
         good.assign(**{column: [float("inf"), 1.0]}).to_csv(path, index=False)
         read = read_table(path)
@@ -82,10 +82,10 @@ def test_tables_lack_no_column_and_hold_numbers_where_numbers_are_drawn(stem: st
 
 def test_columns_that_are_drawn_where_they_are_hold_numbers(tmp_path: Path) -> None:
     table("metrics").assign(test_metric=["x", "0.5"]).to_csv(tmp_path / "metrics.csv", index=False)
-    with pytest.raises(FileFormatError, match="column test_metric holds something else"):
+    with pytest.raises(FileFormatError, match="column test_metric must hold numbers"):
         read_table(tmp_path / "metrics.csv")
     table("norms").assign(expected=["9" * 400, "1"]).to_csv(tmp_path / "norms.csv", index=False)
-    with pytest.raises(FileFormatError, match="column expected holds something else"):
+    with pytest.raises(FileFormatError, match="column expected must hold numbers"):
         read_table(tmp_path / "norms.csv")
 
 

@@ -1,10 +1,10 @@
 r"""Lines above and below an activation on an interval: chords and tangents, their offsets and remainders.
 
-With :math:`\phi(z) = \phi(0) + (\beta / w) \tanh(w z)` everything about a smooth activation is about
-:math:`d(s) = \tanh s - \lambda s`: for negative s it is convex, so that its ends bound it from above, and for positive
-s every tangent of the tanh does; that where the derivative is :math:`\lambda` is the tightest. Below, the same by
-oddness. A piecewise linear activation less a line has its extremes at the ends of the interval and at kinks.
-Any slope is sound; offsets are rounded outwards.
+With :math:`\phi(z) = \phi(0) + (\beta / w) \tanh(w z)`, lines of a smooth activation follow from bounds of
+:math:`d(s) = \tanh s - \lambda s`. For negative s it is convex, so its values at the ends bound it from above. For
+positive s every tangent of the tanh bounds it from above, most tightly the one of slope :math:`\lambda`. Bounds from
+below follow because d is odd. A piecewise linear activation minus a line has its extremes at the ends of the interval
+and at kinks. Any slope is sound; offsets are rounded outwards.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def line_offset(phi: Activation, slope: Array, low: Array, high: Array, above: A
 
 
 def _max_above_line(a: Array, b: Array, slope: Array) -> Array:
-    """Bound ``tanh s - slope s`` on ``[a, b]`` above, up to rounding."""
+    """Return an upper bound of ``tanh s - slope s`` on ``[a, b]``, up to rounding."""
     left = np.minimum(b, 0.0)
     convex = np.maximum(np.tanh(a) - slope * a, np.tanh(left) - slope * left)
     start = np.maximum(a, 0.0)
@@ -61,9 +61,9 @@ def relaxation(phi: Activation, low: Array, high: Array, slope: Array | None = N
 
     Args:
         phi: the activation.
-        low: ``(m,)``.
-        high: ``(m,)``, not below.
-        slope: ``(m,)``; those of the chords by default.
+        low: ``(m,)`` lower ends.
+        high: ``(m,)`` upper ends.
+        slope: ``(m,)`` slopes; those of the chords by default.
 
     Example:
         >>> from stability.kernel.arithmetic.activations import activation
@@ -99,16 +99,16 @@ def chord_remainder(phi: Activation, z: Array, down: Array, up: Array) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Lines above or below an activation over boxes of pre-activations, with slopes that a point selects.
+    """Lines above or below an activation over boxes of pre-activations; a point selects the slope of each.
 
-    A line touches a smooth activation at its point; of a piecewise linear one it is the chord or the piece of the
-    point, the nearer one there. Points of lines from below are mirrored at zero.
+    A smooth activation touches its line at the point. For a piecewise linear one the line is the chord or continues the
+    piece of the point, whichever is nearer there. Points of lines from below are mirrored at zero.
 
     Attributes:
-        low: ``(h, 1, m)``, one for every history of inputs.
-        high: ``(h, 1, m)``.
+        low: ``(h, 1, m)`` lower ends, one box for each history of inputs.
+        high: ``(h, 1, m)`` upper ends.
         chord: ``(h, 1, m)`` slope of the chord.
-        touch: ``(2, h, 1, m)`` least points of lines from above and from below; ``None`` of a piecewise linear one.
+        touch: ``(2, h, 1, m)`` least points of lines from above and below; ``None`` for a piecewise linear activation.
     """
 
     phi: Activation
@@ -151,9 +151,7 @@ class Lines:
 
 
 def _tangent_point(a: Array) -> Array:
-    """Return approximately where the line from the end ``a < 0`` touches tanh; ``a`` itself if not negative. Lines of
-    any slope are sound.
-    """
+    """Return roughly the point where the line through the end ``a < 0`` touches tanh; ``a`` itself if ``a >= 0``."""
     start = np.minimum(a, 0.0)
     value, low, high = np.tanh(start), np.zeros_like(a), 1.0 - start
     for _ in range(30):

@@ -1,4 +1,4 @@
-r"""Functions of gates with a rounding direction, and upper bounds of spectral norms.
+r"""Rounded enclosures of the functions in gates, and upper bounds of norms.
 
 Every function returns bounds of the exact value at float64 arguments. The library's ``exp``, ``log1p``, ``expm1`` and
 ``tanh`` are assumed to be within ``TANH_ULPS`` units in the last place; each bound allows four times that.
@@ -18,9 +18,9 @@ Array = np.ndarray
 RELATIVE = 4.0 * TANH_ULPS * EPS
 """Relative error allowed for a function below: a few roundings of well-conditioned library calls."""
 MOST = 1.7e308
-"""Stands for a computed value that overflowed, as a bound on the near side."""
+"""Largest number used as a lower bound of a result that overflowed to infinity."""
 SILU_MINIMUM, SILU_MINIMIZER = -0.2784645428, -1.2784645428
-"""Lower bound of ``x sigmoid(x)``, and the place of its minimum to ten digits."""
+"""Lower bound of ``x sigmoid(x)``, and its minimizer to ten digits."""
 SILU_SLOPE = 1.0999
 """Upper bound of ``|d/dx x sigmoid(x)|``; the maximum is 1.09984."""
 
@@ -38,7 +38,7 @@ def lower(value: Array, relative: float = RELATIVE) -> Array:
 
 
 def add_up(first: Any, *others: Any) -> Array:
-    """Return an upper bound of a sum: every addition is rounded up, so that cancellation does no harm."""
+    """Return an upper bound of a sum; every addition is rounded up, so that cancellation loses no accuracy."""
     total = first
     for term in others:
         total = upper(total + term, 4.0 * EPS)
@@ -86,19 +86,19 @@ def silu(low: Array, high: Array) -> tuple[Array, Array]:
         return x * np.where(x >= 0.0, 1.0, tail) / (1.0 + tail)
 
     ends = value(low), value(high)
-    # with the allowance of ``lower``, a place within 1e-9 of the minimizer changes nothing
+    # within 1e-9 of the minimizer the function exceeds its minimum by less than a rounding error
     inside = (low < SILU_MINIMIZER + 1e-9) & (high > SILU_MINIMIZER - 1e-9)
     least = np.where(inside, SILU_MINIMUM, np.minimum(*map(lower, ends)))
     return np.maximum(least, SILU_MINIMUM), upper(np.maximum(*ends))
 
 
 def silu_excess(size: Array) -> Array:
-    """Bound ``e(x) = silu(x) - x / 2 = (x / 2) tanh(x / 2)`` above for ``|x| <= size``."""
+    """Return an upper bound of ``e(x) = silu(x) - x / 2 = (x / 2) tanh(x / 2)`` for ``|x| <= size``."""
     return upper(0.5 * size * np.tanh(0.5 * size))
 
 
 def norm_above(array: Array) -> Array:
-    """Bound the Euclidean norm along the last axis above.
+    """Return an upper bound of the Euclidean norm along the last axis.
 
     Example:
         >>> bool(norm_above(np.array([3.0, 4.0])) >= 5.0)
@@ -113,7 +113,7 @@ at most, 1.04 at 64, 1.10 at 256, 1.61 at 2,048 equal eigenvalues; beyond that r
 
 
 def gram_norms(gram: Array, error: Array) -> Array:
-    r"""Bound the largest eigenvalue of symmetric positive semidefinite matrices above.
+    r"""Return upper bounds of the largest eigenvalues of symmetric positive semidefinite matrices.
 
     With ``G_0 = G`` and ``G_{i+1} = G_i^2``, :math:`\|G\|_2 \le \|G_k\|_F^{1 / 2^k}`. The error of each computed square
     has a bounded Frobenius norm: :math:`e^+ = (2 t + e) e + \gamma t^2` for a computed matrix of norm ``t``.

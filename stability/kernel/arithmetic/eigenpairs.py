@@ -14,7 +14,7 @@ import numpy as np
 from stability.kernel.arithmetic.balls import Ball, row_sum_norm, system_balls
 
 Array = np.ndarray
-NEAR = 1e-6  # how far, relative to its modulus, an eigenvalue that a sentence names may lie from the proved one
+NEAR = 1e-6  # largest relative distance between the eigenvalue that a sentence names and the proved one
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +57,8 @@ def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
 
     With the Jacobians :math:`J_0, \dots, J_{k-1}` along the orbit it is the matrix that sends
     :math:`(d_0, \dots, d_{k-1})` to :math:`(J_{k-1} d_{k-1}, J_0 d_0, \dots)`; its eigenvalues are the k-th roots
-    of those of :math:`J_{k-1} \cdots J_0` (the multipliers), so one lies outside the unit circle where a multiplier
-    does.
+    of those of :math:`J_{k-1} \cdots J_0` (the multipliers), so an eigenvalue lies outside the unit circle exactly when
+    a multiplier does.
 
     Args:
         system: a discrete ``LureSystem``.
@@ -145,7 +145,7 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
     c = row_sum_norm(Ball.exact(inverse))
     if not (b < 0.9 and 4.1 * a * c <= (1.0 - b) ** 2):
         return None
-    radius = 2.0 * a / (1.0 - b)  # 4.1 above: every radius from 0.87 times this one on will do, which covers rounding
+    radius = 2.0 * a / (1.0 - b)  # 4.1 above: radii from 0.87 times this one on are valid too, which covers rounding
     return Eigenpair(complex(value) * scale, math.nextafter(radius * scale, math.inf), y, radius)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 Array = np.ndarray
 MOST_BITS = 2**14
-"""Most entries times bits of a matrix whose characteristic polynomial is computed."""
+"""Largest number of entries times bits of a matrix whose characteristic polynomial is computed."""
 
 
 def integers(x: Array | float) -> tuple[Array, int]:
@@ -32,15 +32,16 @@ def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
 
     The characteristic polynomial comes from the recursion of Faddeev and LeVerrier; in continuous time
     :math:`s = (z - 1) / (z + 1)` maps the left half-plane to the unit disc. By Schur and Cohn the roots of
-    :math:`p(z) = \sum_k c_k z^k` lie in the open unit disc if and only if :math:`|c_0| < |c_n|` and those of
-    :math:`(c_n p(z) - c_0 z^n p(1/z)) / z` do.
+    :math:`p(z) = \sum_k c_k z^k` lie in the open unit disc if and only if :math:`|c_0| < |c_n|` and the roots of
+    :math:`(c_n p(z) - c_0 z^n p(1/z)) / z` lie there.
 
     Args:
         A: ``(n, n)``.
-        discrete: unit circle instead of the imaginary axis.
+        discrete: whether the boundary is the unit circle instead of the imaginary axis.
 
     Returns:
-        True where there is one; False also where the integers grow too large (beyond some 16 states of full floats).
+        True if there is such an eigenvalue. False if there is none, or if the integers grow too large: beyond about
+        16 states with float64 entries of full precision.
 
     Source:
         E. I. Jury, Theory and Application of the z-Transform Method, 1964, section 3.
@@ -56,12 +57,12 @@ def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
     if k.size * max(int(abs(k).max()).bit_length(), -exponent) > MOST_BITS:
         return False
     n, eye = len(k), np.array(np.eye(len(k), dtype=int).tolist(), dtype=object)
-    power, polynomial = eye, [1]  # of the integers k: its roots are those of A times 2^-exponent
+    power, polynomial = eye, [1]  # characteristic polynomial of k, with the roots of A times 2^-exponent
     for degree in range(1, n + 1):
         product = k @ power
         polynomial.append(-int(np.trace(product)) // degree)
         power = product + polynomial[-1] * eye
-    polynomial = [c << -exponent * power for power, c in enumerate(reversed(polynomial))]  # lowest first, of A itself
+    polynomial = [c << -exponent * power for power, c in enumerate(reversed(polynomial))]  # of A, lowest degree first
     if not discrete:
         plus, mapped = [1], polynomial[-1:]
         for c in reversed(polynomial[:-1]):  # Horner: sum of c_k (z - 1)^k (z + 1)^(n - k)

@@ -1,8 +1,8 @@
-"""Types of proof data: how each field is tested and sized.
+"""Types of the fields of proofs, with the test and the allowed shapes of each.
 
-A proof is a frozen dataclass whose fields are annotated with the types below, ``P: Metric``, ``gap: Number``; one with
-a default may be missing. The sizes are named as in ``docs/certificate-format.md``: ``n`` states, ``m`` channels, ``p``
-inputs; ``k``, ``l`` and ``q`` are numbers of rows.
+A proof is a frozen dataclass whose fields are annotated with the types below, such as ``P: Metric`` or ``gap: Number``.
+Fields with a default are optional. The sizes are named as in ``docs/certificate-format.md``: ``n`` states, ``m``
+channels, ``p`` inputs; ``k``, ``l`` and ``q`` are numbers of rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stability.kernel.arithmetic.definiteness import is_symmetric
 Array = np.ndarray
 Value = TypeVar("Value")
 EXACT_INTEGERS = 2**53  # integers up to here are exact in float64
-LIMIT = 1e100  # of the entries of an array whose size is named, and of a pair
+LIMIT = 1e100  # largest absolute entry of pairs and of arrays with a declared shape
 LONGEST = 64  # most rows of an orbit
 
 
@@ -67,9 +67,10 @@ class Size:
     """Allowed shapes of an array.
 
     Attributes:
-        axes: the alternatives, a letter an axis: ``n``, ``m``, ``p`` of the subject, any other for 1 to ``most`` rows.
-        symmetric: to the last bit.
-        most: rows.
+        axes: allowed shapes with one letter per axis: ``n``, ``m``, ``p`` are sizes of the subject, any other letter
+            stands for 1 to ``most`` rows.
+        symmetric: True for matrices that must be symmetric to the last bit.
+        most: largest number of rows.
     """
 
     axes: tuple[str, ...]
@@ -82,8 +83,8 @@ class Size:
         return fits and (not self.symmetric or is_symmetric(value)) and bool((np.abs(value) <= LIMIT).all())
 
     def _fits(self, value: Array, axes: str, subject: Any) -> bool:
-        wanted = sizes(subject)
-        return all(s == wanted[axis] if axis in wanted else 1 <= s <= self.most for axis, s in zip(axes, value.shape))
+        known = sizes(subject)
+        return all(s == known[axis] if axis in known else 1 <= s <= self.most for axis, s in zip(axes, value.shape))
 
 
 def sizes(subject: Any) -> dict[str, int]:
@@ -99,8 +100,8 @@ class Datum:
 
     Attributes:
         type: a key of ``FIELDS``.
-        size: size of an array that has the subject's size.
-        words: for one of another size, with ``{n}``, ``{m}``, ``{p}``; where they are empty, those of the rule.
+        size: allowed shapes of an array; ``None`` if the rule's own check tests them.
+        words: reason for refusing another shape, with ``{n}``, ``{m}``, ``{p}``; if empty, the rule's own reason.
     """
 
     type: str
@@ -133,34 +134,34 @@ def as_rows(value: Array) -> Array:
 
 def _datum(hint: Any) -> Datum:
     """Return the type behind an annotation: ``State``, ``State | None``, ``Annotated[State, words]``."""
-    said = [m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ())]
-    words = [m for m in said if isinstance(m, str)]
-    datum = next((m for m in said if isinstance(m, Datum)), Datum("unknown"))
+    metadata = [m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ())]
+    words = [m for m in metadata if isinstance(m, str)]
+    datum = next((m for m in metadata if isinstance(m, Datum)), Datum("unknown"))
     return replace(datum, words=words[0]) if words else datum
 
 
 class Refused(Exception):
-    """Failed condition of a check, with the reason as its text; the rule returns it."""
+    """Failed condition of a check; its text is the reason, which the rule returns."""
 
 
-def require(holds: Any, otherwise: str) -> None:
+def require(holds: Any, reason: str) -> None:
     """Check one condition of a theorem.
 
     Raises:
-        Refused: where it does not hold, in these words.
+        Refused: the condition does not hold; the text is ``reason``.
     """
     if not holds:
-        raise Refused(otherwise)
+        raise Refused(reason)
 
 
-def required(value: Value | str | None, otherwise: str = "") -> Value:
-    """Return the result of a step of a check, which must not be ``None``.
+def required(value: Value | str | None, reason: str = "") -> Value:
+    """Return the result of a step of a check.
 
     Raises:
-        Refused: no proof, with the reason if there is one.
+        Refused: the result is ``None``, or a text that says why there is none.
     """
     if value is None or isinstance(value, str):
-        raise Refused(value or otherwise)
+        raise Refused(value or reason)
     return value
 
 
@@ -169,7 +170,7 @@ class ProofData:
     """Data of one kind of proof: every subclass is a frozen dataclass with fields of the types above."""
 
     def __init_subclass__(cls) -> None:
-        dataclass(eq=False, kw_only=True, init=False, repr=False)(cls)  # fields alone: generated methods cost time
+        dataclass(eq=False, kw_only=True, init=False, repr=False)(cls)  # generated methods would cost import time
 
     def __init__(self, **data: Any) -> None:
         known = {f.name: f.default for f in fields(self)}  # pyright: ignore[reportArgumentType]
@@ -198,7 +199,7 @@ class ProofData:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """Return the proof of a file's data; missing fields are errors only when read: a sentence may need fewer."""
+        """Return the proof with a file's data; a missing field raises only when read, since a sentence needs fewer."""
         made = object.__new__(cls)
         vars(made).update({f.name: data[f.name] for f in fields(cls) if f.name in data})  # pyright: ignore[reportArgumentType]
         return made
@@ -211,6 +212,6 @@ class ProofData:
         """Run the theorem's check on data of checked types and sizes; return the proved result in words.
 
         Raises:
-            Refused: no proof.
+            Refused: a condition of the theorem does not hold.
         """
         raise NotImplementedError

@@ -1,7 +1,8 @@
 """Building blocks of the sentences of claims, with numbers rounded on the safe side.
 
-The maker writes them, the verifier compares: a certificate whose sentence differs is refused. Numbers are rounded in
-the direction that keeps the sentence true: an upper bound up, a lower bound down; the proof holds the exact ones.
+The verifier forms the sentence of each claim again and refuses a certificate whose sentence differs. Upper bounds are
+rounded up and lower bounds down, so that the sentence stays true; the proof holds the exact numbers. A *bare* system is
+a ``LureSystem`` without a given activation: its claims hold for every activation in its sector.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 DIGITS = 4  # significant digits of bounds in sentences
 
 NO_SLOPES = "a linear system has no activation"
-"""Reason that a system with this property has no gain margin."""
+"""Reason why a linear system has no gain margin."""
 
 
 def at_most(value: Any, near: float | None = None) -> str:
@@ -85,7 +86,7 @@ def interval_phrase(low: Any, high: Any) -> str:
 
 
 def slopes_phrase(system: Any) -> str:
-    """Describe the slopes that a claim about a bare system admits, exactly, per channel if they differ."""
+    """Describe the slope intervals of a bare system with exact numbers, per channel if they differ."""
     ends = sorted(set(zip(system.alpha.tolist(), system.beta.tolist())))
     if len(ends) == 1:
         return f"every activation with slopes in {interval_phrase(*ends[0])}"
@@ -97,12 +98,12 @@ def slopes_phrase(system: Any) -> str:
 
 
 def inputs_phrase(subject: Any, noun: str = "", box: tuple[Any, Any] | None = None) -> str:
-    """Describe the inputs of a claim: any, or those in a box, with its numbers.
+    """Describe the inputs of a claim: all inputs, or those in a box.
 
     Args:
-        subject: the subject; its box of inputs, or that of its lowest layer, counts unless there is another one.
+        subject: the subject.
         noun: words for the inputs; default: every input sequence or signal.
-        box: ``low`` and ``high`` of the proof.
+        box: ``low`` and ``high`` of the proof; default: the input box of the subject, or of a stack's lowest layer.
 
     Returns:
         The noun with the range of the entries.
@@ -130,7 +131,7 @@ def for_every(subject: Any, inputs: str = "") -> str:
 
 
 def theorem(subject: Any, *sentences: str) -> str:
-    """State a theorem: the subject, the sentences, and the limits of a claim about inputs in a box."""
+    """State a theorem: the subject, the sentences, and for inputs in a box that other inputs are not covered."""
     phrase = phrase_of(subject)
     text = " ".join((f"{phrase[:1].upper()}{phrase[1:]}.", *sentences))
     return f"{text} Other inputs are not covered." if " with entr" in text else text  # see inputs_phrase
@@ -140,18 +141,18 @@ NOT_CONTRACTING = "It is not contracting."
 
 
 def undecided(subject: Any, inputs: str = "") -> str:
-    """Return the only sentence of an open claim of contraction."""
+    """Return the sentence of an undecided claim of contraction."""
     quantifiers = for_every(subject, inputs)
     return theorem(subject, f"Contraction f{quantifiers[1:]} is neither proved nor refuted.")
 
 
 def undecided_in_box(subject: Any) -> str:
-    """Return the only sentence of an open claim of contraction under inputs in a box."""
+    """Return the sentence of an undecided claim of contraction under inputs in a box."""
     return undecided(subject, "every input in the requested range")
 
 
 def unbounded_is_open(subject: Any) -> str:
-    """Return the only sentence of an open claim of a state bound of a gated linear layer."""
+    """Return the sentence of an undecided claim of a state bound of a gated linear layer."""
     return theorem(subject, f"Boundedness of its states for {subject.inputs_phrase} is neither proved nor refuted.")
 
 
@@ -160,7 +161,7 @@ OPEN: dict[str, Callable[[Any], str]] = {
     "driven_contraction": undecided_in_box,
     "state_bound": unbounded_is_open,
 }
-"""Sentences of open claims by their names, which are those of the main claims of a certificate."""
+"""Sentence of an undecided claim, by the name of the claim."""
 
 
 def decays(rate: float, discrete: bool) -> bool:
@@ -169,7 +170,7 @@ def decays(rate: float, discrete: bool) -> bool:
 
 
 def decay_bound(overshoot: float, rate: float, discrete: bool, start: str = "0", norm: str = "2") -> str:
-    """State that any two trajectories ``x``, ``y`` approach each other exponentially from a step or time on."""
+    """State the exponential bound of the distance of two trajectories ``x``, ``y`` from step or time ``start`` on."""
     time = "k" if discrete else "t"
     now, first = (f"|x({at}) - y({at})|_{norm}" for at in (time, start))
     return f"{now} <= {at_most(overshoot)} * {decay_factor(rate, discrete, start)} {first} for all {time} >= {start}"
@@ -190,7 +191,10 @@ def nonexpansion(subject: Any, factor: float) -> str:
 
 
 def one_equilibrium(subject: Any, start: str = "", box: tuple[Any, Any] | None = None) -> str:
-    """State that every constant input, or every one in a box, has one equilibrium, which attracts trajectories."""
+    """State that every constant input (in a box, if given) has exactly one equilibrium, which attracts trajectories.
+
+    ``start`` restricts the trajectories to those from certain initial states.
+    """
     layers = " of all layers" if getattr(subject, "layers", ()) else ""
     return theorem(
         subject,
@@ -203,7 +207,16 @@ def one_equilibrium(subject: Any, start: str = "", box: tuple[Any, Any] | None =
 def stays_in_box(
     subject: Any, box: tuple[Any, Any], names: tuple[str, str], diagonal: float, *more: str, start: str = ""
 ) -> str:
-    """State that every trajectory is in a box of states from step ``K`` or time ``T`` on."""
+    """State that every trajectory is in a box of states from step ``K`` or time ``T`` on.
+
+    Args:
+        subject: the subject.
+        box: ends of the inputs.
+        names: names of the fields of the proof that hold the lower and upper ends of the states.
+        diagonal: Euclidean length of the diagonal of the box of states.
+        *more: further sentences.
+        start: restriction of the initial states.
+    """
     (low, high), (at, first) = names, ("k", "K") if subject.is_discrete else ("t", "T")
     layers = ["The vector x holds the states of all layers."] if getattr(subject, "layers", ()) else []
     return theorem(
@@ -217,7 +230,7 @@ def stays_in_box(
 
 
 def contracts_in_box(subject: Any, box: tuple[Any, Any], overshoot: float, rate: float, *entry: str) -> str:
-    """State contraction under inputs in a box, from step ``K`` or time ``T`` on."""
+    """State contraction under inputs in a box, from step ``K`` or time ``T`` on; ``entry`` states that step or time."""
     discrete = subject.is_discrete
     bound = decay_bound(overshoot, rate, discrete, "K" if discrete else "T")
     inputs = inputs_phrase(subject, box=box)
@@ -225,7 +238,15 @@ def contracts_in_box(subject: Any, box: tuple[Any, Any], overshoot: float, rate:
 
 
 def entry_time(start: str, least: str, duration: str, size: tuple[str, str], room: float) -> str:
-    """State the step or time from which a claim holds, by the size ``V`` of the initial states and its data."""
+    """State the step or time from which a claim holds, as a function of the size ``V`` of the initial states.
+
+    Args:
+        start: name of the step or time, ``K`` or ``T``.
+        least: its value for initial states within the set.
+        duration: formula of the additional steps or time for other initial states.
+        size: ``V`` of one initial state, and the fields of the proof that it uses.
+        room: relative widening of the set that trajectories enter in finite time.
+    """
     return (
         f"Here {start} = N + {least} with N = {duration}, or N = 0 if V <= {exact_text(1.0 + room)}. "
         f"V is the largest {size[0]} over the initial states s, with {size[1]} of the proof."
@@ -233,7 +254,10 @@ def entry_time(start: str, least: str, duration: str, size: tuple[str, str], roo
 
 
 def orbits_apart(subject: Any, inputs: str, shift: int, first: int, second: int | None) -> str:
-    """State that two orbits of these periods, or one and itself ``shift`` steps later, stay apart."""
+    """State that two orbits with periods ``first`` and ``second`` stay apart.
+
+    If ``second`` is ``None``, the trajectories are one orbit and the same orbit ``shift`` steps later.
+    """
     if second is None:
         found, apart = (
             f"is an orbit of period {first}",
@@ -249,7 +273,16 @@ def orbits_apart(subject: Any, inputs: str, shift: int, first: int, second: int 
 
 
 def gain_bound(subject: Any, gain: float, measure: str, horizon: float | None, output: str, start: str = "") -> str:
-    """State an incremental gain from inputs to an output, described by a sentence, over a horizon."""
+    """State an incremental gain from inputs to outputs.
+
+    Args:
+        subject: the subject.
+        gain: upper bound of the gain.
+        measure: ``final`` for the output at the end, ``l2`` for the whole output sequence.
+        horizon: number of steps or length of time; ``None`` for any.
+        output: sentence that defines the output.
+        start: restriction of the initial state.
+    """
     discrete = subject.is_discrete
     kind, unit, l2 = ("sequences", "steps", "l2") if discrete else ("signals", "units of time", "L2")
     unbounded = "any number of steps" if discrete else "any length of time"

@@ -1,7 +1,7 @@
 """Table of theorems: the rule that decides each kind of proof, and the refusals common to all rules.
 
-A rule enumerates what its theorem covers: which subjects, which claims, which verdict, which data. Everything else is
-refused before the theorem's own check runs, so that no rule can be talked into a combination it was not written for.
+A rule lists the subjects, claims, verdict and data that its theorem covers. Other combinations are refused before the
+theorem's own check runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stability.kernel.format.theorem_files import KINDS
 Outcome = tuple[bool, str]
 Kind = TypeVar("Kind", bound=ProofData)
 BY_CHECK = ""
-"""Marks a rule whose check compares the claim's value itself, instead of naming the datum that repeats it."""
+"""Value of ``Rule.value`` for a rule whose own check compares the claim's value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +32,14 @@ class Rule:
 
     Attributes:
         kind: the proof's kind in a certificate file.
-        subject: the types it is about.
-        claim: the names of the claims it can decide.
-        verdict: the answer that it proves, ``certified`` or ``refuted``.
-        data: the type of the proof: fields, sentence, check.
-        value: the datum that must equal the claim's value; ``None`` for a claim without a value; or ``BY_CHECK``.
-        unfit: ``subject -> str``, why the theorem is not about this subject, or ``None`` where it is.
-        size: the words for an array that is not of the subject's size, with ``{n}``, ``{m}``, ``{p}`` for the sizes.
+        subject: types of the subjects.
+        claim: names of the claims.
+        verdict: verdict that it proves, ``certified`` or ``refuted``.
+        data: type of the proof, with its fields, sentence and check.
+        value: name of the datum that must equal the claim's value; ``None`` for a claim without a value; or
+            ``BY_CHECK``.
+        unfit: function of the subject that returns the reason why the theorem does not cover it, or ``None``.
+        size: reason for refusing an array of another size than the subject's, with ``{n}``, ``{m}``, ``{p}``.
 
     Raises:
         ValueError: a field of an unknown type, or an array with a size and no words for another one.
@@ -115,13 +116,13 @@ class Rule:
             datum = self.types[name]
             if datum.size is not None and not datum.size.admits(value, subject):
                 raise Refused((datum.words or self.size).format(**sizes(subject)))
-        # an integer stands for the same number
+        # files may store a number as an integer
         return self.data.of({k: float(v) if self.types[k].type == "number" else v for k, v in data.items()})
 
     def decide(self, subject: Any, claim: Claim, proof: ProofData) -> Outcome:
         """Run the theorem's check on data that ``read`` returned.
 
-        Checks see no warnings of numpy: what overflows becomes infinite or NaN, which every comparison there refuses.
+        Overflow gives infinite or NaN values without a warning; every comparison of a check refuses them.
         """
         if flushes_small_numbers():
             return False, FLUSHED
@@ -185,17 +186,17 @@ def rule(
 ) -> Callable[[type[Kind]], type[Kind]]:
     """Decorate a type of proof to register it in the table, as the rule for one kind.
 
-    Its ``sentence`` is the only one that such a proof may carry; the verifier refuses any other, so that nobody can put
-    different words above a valid proof. It is asked for the sentence only after ``Rule.read``.
+    The verifier refuses a claim with any other sentence than the one of ``sentence``, so that a valid proof cannot
+    stand below a different statement. ``sentence`` is called only after ``Rule.read``.
 
     Args:
         kind: the proof's kind in a certificate file.
-        subject: the type or types it is about.
-        claim: the name or names of the claims.
-        verdict: the answer.
-        value: see ``Rule``, as for the next two.
-        unfit: why the theorem is not about a subject of these types, or ``None``.
-        size: the words for an array of another size than its field names.
+        subject: type or types of the subjects.
+        claim: name or names of the claims.
+        verdict: verdict that the proof supports.
+        value: see ``Rule``.
+        unfit: see ``Rule``.
+        size: see ``Rule``.
 
     Returns:
         The decorator.
@@ -228,17 +229,17 @@ def reason_of(outcome: Outcome) -> str:
 
 
 def worded(subject: Any, claim: Claim) -> Claim:
-    """Put a claim under the only sentence that its proof, or an open claim of its name, may carry.
+    """Return a claim with the only sentence that its proof, or an undecided claim of its name, may have.
 
     Args:
         subject: the certified system.
-        claim: the claim, open or with a proof of a kind that has a rule; whether it is valid is the rule's to say.
+        claim: the claim, undecided or with a proof of a known kind; the proof is not checked here.
 
     Returns:
-        The same claim, its statement replaced.
+        The claim with this statement.
 
     Raises:
-        KeyError: no rule knows the proof's kind, or no open claim has this name.
+        KeyError: no rule knows the proof's kind, or no undecided claim has this name.
         AttributeError: a datum that the sentence names is missing.
     """
     if claim.proof is None:

@@ -1,6 +1,7 @@
 r"""Lower bounds of affine margins over a ball of inputs, in fixed-point arithmetic.
 
-A ball takes the dual norm of ``g``. Where inputs are clipped, too, its condition gets a price, any of which is sound:
+Over a ball, ``g^T d`` decreases by the dual norm of ``g``. Over the intersection of a ball and a box it is bounded by
+Lagrangian relaxation of the ball, with any multiplier (price) :math:`\lambda \ge 0`:
 
 .. math:: g^T d \ge \sum_i \min_{l_i \le d_i \le u_i} (g_i d_i + \lambda d_i^2) - \lambda r^2 , \qquad |d| \le r .
 """
@@ -15,19 +16,19 @@ from stability.kernel.arithmetic.fixed_point import integer_root, integers
 
 Array = np.ndarray
 _HALVINGS, _PLACES = 100, 200
-"""Bisection steps of prices, and binary places of a rounded price."""
+"""Bisection steps for a price, and binary places of a rounded price."""
 
 
 @dataclass(frozen=True, eq=False)
 class Margin:
-    """Margin as a linear function of perturbations, with integers over ``2**bits``.
+    """Margin as an affine function of perturbations; all numbers are integers over ``2**bits``.
 
     Attributes:
         bits: binary places.
-        value: a lower bound of it where there is none.
-        off: bound of its error.
-        rows: ``(T, p)`` by which perturbations count.
-        wrong: ``(T, 1)`` error bound of a step's entries.
+        value: lower bound of the margin without a perturbation.
+        off: bound of the error of ``value``.
+        rows: ``(T, p)`` coefficients ``g`` of the perturbations.
+        wrong: ``(T, 1)`` bound of the error of the coefficients of a step.
     """
 
     bits: int
@@ -42,41 +43,44 @@ class Margin:
         return max([1, *np.abs(self.rows).ravel()])
 
     def floats(self) -> Array:
-        """Return the rows over their largest entry, ``(T, p)``, approximately."""
+        """Return the rows divided by their largest entry, ``(T, p)``, in floating point."""
         return (self.rows / self.scale).astype(np.float64)
 
     def boxed(self, low: Array, high: Array) -> Array:
-        """Bound each step's term for perturbations in a box ``(T, p)`` below, ``(T,)``."""
+        """Return lower bounds ``(T,)`` of each step's term for perturbations in a box ``(T, p)``."""
         (first, last), places = integers(np.stack([low, high]))
         most = (self.rows * np.where((self.rows > 0).astype(bool), first, last)).sum(axis=1)
-        return (most >> places) - self._missed(first, last, places)
+        return (most >> places) - self._coefficient_error(first, last, places)
 
     def dual(self, free: Array, each: bool) -> int:
-        """Bound the dual norm above, over the free entries ``(T, p)``: of all steps together or of each."""
+        """Return an upper bound of the norm of the rows, over the free entries ``(T, p)``; with ``each`` the sum of the
+        norms of all steps.
+        """
         squares = np.where(free, (np.abs(self.rows) + self.wrong) ** 2, 0).sum(axis=1)
         return sum(map(integer_root, squares)) if each else integer_root(int(squares.sum()))
 
     def priced(self, low: Array, high: Array, price: Array) -> Array:
-        """Bound ``g^T d + price |d|^2`` in a box ``(T, p)`` below, ``(T,)``; ``price (T,)`` positive integers."""
+        """Return lower bounds ``(T,)`` of ``g^T d + price |d|^2`` in a box ``(T, p)``; ``price (T,)`` is positive."""
         (first, last), places = integers(np.stack([low, high]))
         G, price = self.rows, price[:, None]
         values = [(G * end >> places) + (price * end * end >> 2 * places) for end in (first, last)]
         rises, falls = ((G << places) + 2 * price * end for end in (first, last))  # slopes at both ends
         inner = -(G * G) // (4 * price)
         worst = np.where((rises >= 0).astype(bool), values[0], np.where((falls <= 0).astype(bool), values[1], inner))
-        return worst.sum(axis=1) - self._missed(first, last, places)
+        return worst.sum(axis=1) - self._coefficient_error(first, last, places)
 
-    def _missed(self, first: Array, last: Array, places: int) -> Array:
+    def _coefficient_error(self, first: Array, last: Array, places: int) -> Array:
+        """Return bounds ``(T,)`` of the effect of the errors of the coefficients in a box."""
         reach = np.maximum(np.abs(first), np.abs(last)).sum(axis=1)
         return (self.wrong[:, 0] * reach >> places) + 1
 
     def left(self, radius: float | None, box: tuple[Array, Array] | None, free: Array, each: bool) -> int:
-        """Bound the margin below.
+        """Return a lower bound of the margin under perturbations.
 
         Args:
-            radius: radius of the ball in l2; ``None``: the box is all.
-            box: ends ``(T, p)`` of the perturbations; ``None``: there are none.
-            free: ``(T, p)`` true where there may be a perturbation.
+            radius: radius of the l2 ball; ``None`` for perturbations in the box alone.
+            box: lower and upper ends ``(T, p)`` of the perturbations; ``None`` for perturbations in the ball alone.
+            free: ``(T, p)``, True where the input may change.
             each: whether every step has a separate ball.
         """
         if radius is None:
@@ -102,10 +106,12 @@ def by_group(x: Array, each: bool) -> Array:
 
 
 def priced(g: Array, low: Array, high: Array, radius: float) -> tuple[Array, Array]:
-    """Return the best prices in floating point, zero where the ball contains the box, and the worst perturbation.
+    """Return the best prices in floating point, and the worst perturbations.
+
+    The price is zero if the ball contains the worst corner of the box.
 
     Args:
-        g: ``(m, q)`` by which the entries of each ball count.
+        g: ``(m, q)`` coefficients of the entries of each ball.
         low: ``(m, q)`` ends of the box.
         high: ``(m, q)`` ends of the box.
         radius: radius of the balls.

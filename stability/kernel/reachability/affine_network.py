@@ -2,10 +2,10 @@ r"""Margins of networks without activations as affine functions of the input, in
 
 .. math:: M_j(x + d) = M_j(x) + \sum_t g_{j,t}^T d_t
 
-The rows ``g`` follow from the last step back to the first, by products with the stored matrices as integers over a
-power of two. A product is rounded down to ``bits`` binary places, and what all roundings come to is carried along as
-one number for each step: ``|(delta P) A| <= |delta P| \|A\|_1``, entry by entry, whatever the signs. So with bits
-enough, which cost time and nothing else, margins are as exact as anybody needs, though states grow by any factor.
+The rows ``g`` are computed from the last step back to the first, by products with the stored matrices as integers over
+a power of two. A product is rounded down to ``bits`` binary places. One number for each step bounds the sum of all
+rounding errors: ``|(delta P) A| <= |delta P| \|A\|_1``, entry by entry, for any signs. More bits cost only time, so
+margins can be as exact as needed, whatever the growth of the states.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
 SPARE, LONGEST = 160, 20_000
-"""Binary places beside those for roundings, and largest number of steps."""
+"""Binary places in addition to those for rounding errors, and largest number of steps."""
 _ROW, _STEP = 100.0, 300.0
 """Overhead of a row and of a step of a layer, in products of short integers."""
 _PACE = 4e6
@@ -53,10 +53,10 @@ class Kernel:
     """Logits of all sequences of one length, times the number of steps for a head on the mean.
 
     Attributes:
-        bits: binary places of all that follows.
-        rows: ``(k, T, p)`` by which inputs count.
-        wrong: ``(T, 1)`` error bound of a step's rows.
-        offset: ``(k, 1)`` of a sequence of zeros.
+        bits: binary places of the integers in the other attributes.
+        rows: ``(k, T, p)`` derivatives of the logits by the inputs.
+        wrong: ``(T, 1)`` error bound of the rows of each step.
+        offset: ``(k, 1)`` logits of a sequence of zeros.
     """
 
     bits: int

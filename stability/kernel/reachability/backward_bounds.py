@@ -1,16 +1,16 @@
 r"""Backward linear bounds of the pre-activations of a network through its last steps.
 
-Bounds :math:`l \le z_t \le h` that hold at all times from some step on are made narrower by what they say about one
-another. A row :math:`a^T x_t` is traced back: with :math:`g = B^T a`, every :math:`g_i \phi(z_i)` is at most a line
-:math:`g_i (s_i z_i + o_i)` over ``[l_i, h_i]`` (from above where :math:`g_i > 0`, from below where not), which leaves
-the row :math:`A^T a + C^T (g \circ s)` of the state a step earlier, and so on for ``depth`` steps, where the state's
-own bounds end it. Upper and lower bounds have lines of their own, free in their slopes, for each row and step; they are
-moved to touch the activation where the worst run of the relaxed network passes, which is what makes these sets shrink
-where zonotopes with one slope a unit do not (linear bounds: Zhang et al. 2018, CROWN; slopes by row: Xu et al. 2021).
+Given are bounds :math:`l \le z_t \le h` that hold at all times from some step on. They are tightened in rounds. A row
+:math:`a^T x_t` is traced back: with :math:`g = B^T a`, every :math:`g_i \phi(z_i)` is at most
+:math:`g_i (s_i z_i + o_i)` over ``[l_i, h_i]``, where the line is above the activation if :math:`g_i > 0` and below it
+otherwise. What remains is the row :math:`A^T a + C^T (g \circ s)` of the state one step earlier. After ``depth`` steps
+the bounds of the state end the trace. Each row and step has lines of its own. They are moved so that they touch the
+activation at the worst run of the relaxed network. Therefore these sets can shrink where zonotopes with one slope per
+unit do not (linear bounds: Zhang et al. 2018, CROWN; slopes by row: Xu et al. 2021).
 
-The last ``memory`` inputs may be told apart by cells: a bound is then the largest over all sequences of cells, each
-with the pre-activations that belong to them. Any slopes and any rows in floating point are sound, for what a rounding
-moves from one term to another is bounded: by :math:`\gamma` times the sum of all terms' absolute values.
+The ranges of the last ``memory`` inputs may be divided into cells. A bound is then the largest over all sequences of
+cells (histories), each with its own bounds of the pre-activations. Any slopes and any rows in floating point are sound,
+since rounding errors are bounded by :math:`\gamma` times the sum of the absolute values of all terms.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
 _BATCH = 2_000_000
-"""Most entries of an array, unless one history alone has more."""
+"""Most entries of an array, unless a single history needs more."""
 _STRIDE = 0.1
-"""Step of a tangent point towards the worst run: worst runs jump, and their mean is sought."""
+"""Smallest step of a tangent point towards the worst run, as a share: worst runs jump, so that points approach a mean.
+"""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Schedule of bounds: rounds, depth, sweeps and input cells.
+    """Schedule of rounds of tightening.
 
     Attributes:
-        rounds: each replaces all bounds by narrower ones.
-        depth: steps that a row is traced back.
-        sweeps: times that the lines of a round are moved.
-        cells: parts of every input's range.
-        memory: number of last inputs that cells distinguish.
+        rounds: number of rounds, each of which replaces all bounds by narrower ones.
+        depth: number of steps that a row is traced back.
+        sweeps: number of times that the lines of a round are moved.
+        cells: number of cells of every input's range.
+        memory: number of last inputs whose ranges are divided into cells.
     """
 
     rounds: int
@@ -55,7 +56,7 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Return the steps until the bounds hold: a round ends at a state that the step before bounds."""
+        """Return the number of steps until the bounds hold: ``depth`` and one for the state at the end of the trace."""
         return self.rounds * (self.depth + 1)
 
     def histories(self, inputs: int) -> int:
@@ -64,24 +65,26 @@ class Schedule:
 
 
 def steps_made(steps: int, rows: Array | None) -> int:
-    """Return the steps from the first box to the last sets of a proof; rows of schedules begin with rounds and depth.
+    """Return the number of steps from the first box to the last sets of a proof.
+
+    The steps of the zonotopes and of all schedules are added; each row begins with rounds and depth.
 
     Example:
         >>> steps_made(2, np.array([[31.0, 6.0, 2.0, 1.0, 0.0]]))
         219
     """
-    # the rule refuses rows of another form
+    # a sentence may be formed before the rule has refused malformed rows
     pairs = np.zeros((0, 2)) if rows is None or np.ndim(rows) != 2 or rows.shape[1] < 2 else rows
     return int(steps) + sum(Schedule(int(row[0]), int(row[1]), 0).steps for row in pairs)
 
 
 def _maximum(rows: Array, low: Array, high: Array) -> Array:
-    """Return ``max rows v`` over ``low <= v <= high``, up to rounding."""
+    """Return the maximum of ``rows @ v`` over ``low <= v <= high``, up to rounding."""
     return np.maximum(rows, 0.0) @ high + np.minimum(rows, 0.0) @ low
 
 
-def _over(rows: Array, low: Array, high: Array) -> Array:
-    """Return ``max rows v`` over bounds ``(h, 1, p)`` that differ between histories, up to rounding."""
+def _maximum_by_history(rows: Array, low: Array, high: Array) -> Array:
+    """Return the maximum of ``rows @ v`` over boxes ``(h, 1, p)``, one for each history, up to rounding."""
     return (np.maximum(rows, 0.0) * high + np.minimum(rows, 0.0) * low).sum(axis=-1)
 
 
@@ -100,15 +103,15 @@ class BackwardBounds:
     Args:
         driven: a discrete network without feedthrough (``D = 0``), its activation bounded and smooth, or piecewise
             linear.
-        low: ``(p,)`` least inputs.
-        high: ``(p,)`` largest inputs.
-        pre: ends ``(m,)`` of the pre-activations at all times.
-        states: ends ``(n,)`` of the states at all times.
+        low: ``(p,)`` lower bounds of the inputs.
+        high: ``(p,)`` upper bounds of the inputs.
+        pre: lower and upper bounds ``(m,)`` of the pre-activations at all times.
+        states: lower and upper bounds ``(n,)`` of the states at all times.
 
     Attributes:
-        low: ``(m,)`` least pre-activations.
-        high: ``(m,)`` largest.
-        steps: after how many steps they hold.
+        low: ``(m,)`` lower bounds of the pre-activations.
+        high: ``(m,)`` upper bounds of the pre-activations.
+        steps: number of steps after which they hold.
 
     Example:
         >>> from stability.systems import LureSystem
@@ -130,12 +133,12 @@ class BackwardBounds:
         self.rounding = gamma(4 * (driven.states + driven.system.channels + driven.inputs) + 64)
         self.reach = np.maximum(np.abs(low), np.abs(high))
         self._slack = self.rounding * (np.abs(driven.E) @ self.reach + np.abs(pre[0]) + np.abs(pre[1])) + TINY
-        # inputs are free at every step: what C x + b adds to the largest of them is no more than the largest z
+        # inputs at a step do not depend on the state: max(C x + b) + max(E u) is at most max(z)
         least, most = _minimum(driven.E, low, high), _maximum(driven.E, low, high)
         self._free = pre[0] - least - self._slack, pre[1] - most + self._slack
         self.states = states
         self.low, self.high, self.steps = pre[0], pre[1], 0
-        self._points: dict[tuple[int, ...], list[Array]] = {}  # kept from round to round
+        self._points: dict[tuple[int, ...], list[Array]] = {}  # tangent points of the last round, by history
 
     def follow(self, schedule: Schedule) -> None:
         """Run all rounds of a schedule."""
@@ -148,7 +151,7 @@ class BackwardBounds:
         self._points = {}
 
     def round(self, schedule: Schedule) -> None:
-        """Run one round: tighten every bound by all others."""
+        """Run one round: compute all bounds again from the present ones."""
         system, eye = self.driven.system, np.eye(self.driven.states)
         parts = [system.C, -system.C, eye, -eye] if system.A.any() else [system.C, -system.C]
         rows = np.vstack(parts)
@@ -163,15 +166,15 @@ class BackwardBounds:
             inputs, endpoints = zip(*[(_stacked(u), _stacked(z)) for u, z in runs])
             lines = [Lines.over(self.phi, low, high) for low, high in endpoints]
             worst = np.maximum(worst, self._traced(rows, inputs, lines, schedule.sweeps, histories[0]).max(axis=0))
-        self._take(np.split(worst, np.cumsum([len(part) for part in parts])[:-1]))
+        self._intersect(np.split(worst, np.cumsum([len(part) for part in parts])[:-1]))
         self.steps += schedule.depth + 1
 
     @staticmethod
     def _batches(cells: int, memory: int, size: int) -> list[list[tuple[int, ...]]]:
-        """Return all sequences of cells, in batches that fit the memory."""
-        every = list(itertools.product(range(cells), repeat=memory))
+        """Return all histories, in batches of at most ``_BATCH`` entries."""
+        histories = list(itertools.product(range(cells), repeat=memory))
         count = max(1, _BATCH // max(size, 1))
-        return [every[k : k + count] for k in range(0, len(every), count)]
+        return [histories[k : k + count] for k in range(0, len(histories), count)]
 
     def _traced(
         self,
@@ -181,7 +184,7 @@ class BackwardBounds:
         sweeps: int,
         key: tuple[int, ...],
     ) -> Array:
-        """Bound ``rows @ x`` above over each history, ``(h, q)``, with lines moved ``sweeps`` times."""
+        """Return upper bounds ``(h, q)`` of ``rows @ x`` over each history, with lines moved ``sweeps`` times."""
         points, best = self._points.get(key), np.asarray(np.inf)
         for sweep in range(sweeps + 1):
             trace = _Trace(self, rows, inputs, lines, points)
@@ -190,7 +193,7 @@ class BackwardBounds:
         self._points[key] = points or []
         return best
 
-    def _take(self, bounds: list[Array]) -> None:
+    def _intersect(self, bounds: list[Array]) -> None:
         """Intersect the old and the new bounds."""
         b = self.driven.b
         slack = self._slack + self.rounding * np.abs(b) + 2 * self.C.rad @ self.sizes[0]
@@ -201,7 +204,7 @@ class BackwardBounds:
         self.states = np.maximum(self.states[0], endpoints[0]), np.minimum(self.states[1], endpoints[1])
 
     def _next_bounds(self) -> tuple[Array, Array]:
-        """Bound ``B phi(z) + F u``: the states of a network without linear part."""
+        """Bound the states ``B phi(z) + F u`` of a network without linear part."""
         least, most = self.phi.function(self.low), self.phi.function(self.high)
         least, most = least - 32 * EPS * (1.0 + np.abs(least)), most + 32 * EPS * (1.0 + np.abs(most))
         B, F, size = self.B, self.driven.F, self.sizes[1]
@@ -211,7 +214,7 @@ class BackwardBounds:
 
     @property
     def sizes(self) -> tuple[Array, Array, Array]:
-        """Return the largest absolute states, activations and pre-activations, with a margin for rounding."""
+        """Return upper bounds of the absolute states, activations and pre-activations, with a margin for rounding."""
         x, z = (np.maximum(np.abs(low), np.abs(high)) for low, high in (self.states, (self.low, self.high)))
         bounded = np.isfinite(self.phi.bound)
         return x, np.full(len(z), 1.0 + self.phi.bound) if bounded else 1.0 + max(map(abs, self.phi.slope)) * z, z
@@ -232,10 +235,10 @@ class BackwardBounds:
 
 
 class _Trace:
-    """Linear rows propagated backwards through common steps of several input histories.
+    """Linear rows propagated backwards through the steps of several input histories.
 
     Attributes:
-        value: ``(h, q)`` upper bounds, rounding included.
+        value: ``(h, q)`` upper bounds, rounding errors included.
     """
 
     def __init__(
@@ -258,7 +261,7 @@ class _Trace:
         first, second = rounding * first + 2 * radii[0], rounding * second + 2 * radii[1]
         rows = rows[None]
         total, error = np.zeros(1), np.zeros(1)
-        best = self._ended(rows, total, error, rounding)
+        best = self._bound_at_end(rows, total, error, rounding)
         self._runs: list[tuple[Array, Array, Array, Array]] = []
         self._points = []
         for k, line in enumerate(lines):
@@ -268,22 +271,22 @@ class _Trace:
             slope, offset = line.at(point, up)
             weights = g * slope
             entry = weights @ E + rows @ F
-            total = total + (g * offset).sum(axis=-1) + weights @ b + _over(entry, *inputs[k])
+            total = total + (g * offset).sum(axis=-1) + weights @ b + _maximum_by_history(entry, *inputs[k])
             error = error + np.abs(rows) @ first + np.abs(weights) @ second
             self._runs.append((up, slope, offset, entry > 0))
             self._points.append(point)
             rows = weights @ C.mid + (rows @ A.mid if A.mid.any() else 0.0)
-            best = np.fmin(best, self._ended(rows, total, error, rounding))
+            best = np.fmin(best, self._bound_at_end(rows, total, error, rounding))
         self._last, self.value = rows > 0, best
 
-    def _ended(self, rows: Array, total: Array, error: Array, rounding: float) -> Array:
-        """Return the bound when the states' own bounds end the trace."""
+    def _bound_at_end(self, rows: Array, total: Array, error: Array, rounding: float) -> Array:
+        """Return the upper bound if the trace ends here, by the bounds of the states."""
         size = np.abs(rows) @ self._bounds.sizes[0]
         value = total + _maximum(rows, *self._bounds.states)
         return value + (error + rounding * (np.abs(total) + size)) * (1 + 1e-9) + TINY
 
     def moved(self, share: float) -> list[Array]:
-        """Return tangent points closer to the worst run of the relaxed network, for every row."""
+        """Return tangent points moved by a share towards the worst run of the relaxed network, for every row."""
         bounds, driven = self._bounds, self._bounds.driven
         system = driven.system
         x = np.where(self._last, bounds.states[1], bounds.states[0])

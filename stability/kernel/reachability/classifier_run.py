@@ -1,7 +1,7 @@
-"""Evaluation of a classifier step by step, over affine forms or numbers.
+"""Evaluation of a classifier step by step, with affine forms or numbers.
 
-``Numbers`` is the arithmetic of one input; it keeps the arguments that the units met, in their order, which is where a
-proof's parabolas touch (``stability.kernel.reachability.quadratic_relaxation``).
+``Numbers`` evaluates one input and records the arguments of all units, in their order. At these points the parabolas of
+a proof touch the units (``stability.kernel.reachability.quadratic_relaxation``).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from stability.kernel.systems.classifier import Classifier
 
 Array = np.ndarray
 SYMBOLS = 6000
-"""Number of symbols above which those of earlier steps are merged."""
+"""Number of symbols above which the symbols of earlier steps are merged."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """Numbers ``(m,)`` with the interface of a form."""
+    """Numbers ``(m,)`` with the interface of an affine form."""
 
     c: Array
 
@@ -40,7 +40,7 @@ class Value:
 
 @dataclass
 class Numbers:
-    """Run of one input; ``met`` holds the arguments ``(a, b)`` of each unit's terms, group by group."""
+    """Arithmetic for a single input; ``met`` records the arguments ``(a, b)`` of the terms of each group of units."""
 
     met: list[list[tuple[Array, Array]]] = field(default_factory=list)
     merged = True
@@ -70,10 +70,10 @@ class Numbers:
         return Value(np.asarray(sum(t.unit.value((t.a or t.b).c, t.b.c) for t in terms)))
 
 
-def passed(tube: Any, stage: Stage, y: Any) -> Any:
-    """Return the vector after a stage: its units by ``TERMS``, and its linear maps.
+def apply_stage(tube: Any, stage: Stage, y: Any) -> Any:
+    """Return the vector after a stage, with units as in ``TERMS``.
 
-    The next state of a GRU lies between the candidate and the state: the hull of both is the interval of its form.
+    The next state of a GRU lies between the candidate and the old state, so that the hull of both bounds its form.
     """
     dA, dB, dC = stage.slack or (None, None, None)
     rows, within = tube.affine(stage.C, dC, y, stage.bias), None
@@ -100,24 +100,24 @@ def final_vector(net: Stages, tube: Any, low: Array, high: Array) -> Any:
     y = tube.point(net.start)
     for t in range(len(low)):
         for stage in net.stages:
-            y = passed(tube, stage, tube.join(y, tube.enter(low[t], high[t])) if stage.fresh else y)
+            y = apply_stage(tube, stage, tube.join(y, tube.enter(low[t], high[t])) if stage.fresh else y)
         if tube.symbols > SYMBOLS:
             y = tube.merge(y)
     return y
 
 
 def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: int) -> Any:
-    """Return the logit of ``label`` minus each other class's, times ``T`` for a head on the mean.
+    """Return the logit of ``label`` minus the logit of each other class, times ``T`` for a head on the mean.
 
     Args:
         classifier: the network.
-        tube: a ``AffineArithmetic``, or ``Numbers`` where ``low`` is ``high``.
-        low: ``(T, p)``.
-        high: ``(T, p)``, not below.
+        tube: an ``AffineArithmetic``; or ``Numbers`` if ``low`` equals ``high``.
+        low: ``(T, p)`` lower bounds of the input.
+        high: ``(T, p)`` upper bounds of the input.
         label: the class.
 
     Returns:
-        A form, or a value, ``(classes - 1,)``.
+        An affine form, or a value, ``(classes - 1,)``; without bounds if a unit overflows.
 
     Example:
         >>> from stability.systems import DrivenSystem, LureSystem
@@ -129,7 +129,7 @@ def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: i
         True
     """
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is seen, and proves nothing
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite or NaN bounds, which prove nothing
             return _margins(classifier, tube, low, high, label)
     except UnboundedError:
         tube.merged, count = True, classifier.classes - 1

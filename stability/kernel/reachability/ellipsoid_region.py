@@ -1,8 +1,8 @@
 r"""Ranges of pre-activations and slopes of a network on an ellipsoid of states.
 
 The region is :math:`\Omega = \{x : (x - c)^T P (x - c) \le \ell\}` with inputs
-:math:`|u_j - u_{0,j}| \le \bar u`. Every bound contains its rounding errors; the maker of regional
-certificates and their rule both call this.
+:math:`|u_j - u_{0,j}| \le \bar u`. Every bound includes its rounding errors. The search for regional certificates and
+their rule both use this module.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Region:
     """Bounds over the region.
 
     Attributes:
-        centre: ``(m,)`` pre-activations near those of the center.
-        reach: ``(m,)`` how far the pre-activations go from them.
-        low: ``(m,)`` smallest difference quotient of the activation there.
-        high: ``(m,)`` largest.
+        centre: ``(m,)`` approximate pre-activations at the center.
+        reach: ``(m,)`` bound of the distance of all pre-activations from ``centre``.
+        low: ``(m,)`` lower bound of the difference quotients of the activation over these pre-activations.
+        high: ``(m,)`` upper bound of the difference quotients.
         drift: ``(n,)`` entrywise bound of the right-hand side (of the step) at the center, over all inputs.
     """
 
@@ -39,9 +39,7 @@ class Region:
 
 
 def _through_loop(gain: Array, free: Array) -> Array | None:
-    """Bound every ``d <= free + gain d`` above, column by column, for a well-posed loop with
-    ``gain >= 0``: return ``s >= free + gain s``.
-    """
+    """Return ``s >= free + gain s`` with ``gain >= 0``, an upper bound of every ``d <= free + gain d``, or ``None``."""
     s = free
     if not gain.any():
         return s
@@ -60,12 +58,12 @@ def _square_root(x: Array) -> Array:
 
 
 def _inner(x: Ball, y: Ball) -> Array:
-    """Bound the inner products ``|x_i y_i|`` of rows above."""
+    """Return upper bounds of the inner products ``|x_i y_i|`` of rows."""
     return (x[:, None, :] @ y[:, :, None])[:, 0, 0].upper()
 
 
 def _lengths(x: Ball) -> Array:
-    """Bound the lengths of rows above."""
+    """Return upper bounds of the lengths of rows."""
     size = Ball.exact(x.upper())
     return _square_root(_inner(size, size))
 

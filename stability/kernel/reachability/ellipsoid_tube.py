@@ -2,9 +2,9 @@ r"""Reachable ellipsoids around a nominal trajectory, by the S-procedure.
 
 Invariant, with ``d`` the difference of a perturbed run from the nominal one and :math:`\sigma` the budget spent so far
 (the sum of the squares of the perturbation; at most :math:`\epsilon^2`): :math:`d d^T \le \sigma Y`. A new step
-appends the input, :math:`Y \leftarrow \operatorname{diag}(Y, I)`. A stage with rows ``C``, slopes within
-:math:`m \pm \rho` over the reach :math:`r_i = \epsilon \sqrt{(C Y C^T)_{ii}}`, and any diagonal ``T`` with
-:math:`T - C Y C^T > 0` gives, with :math:`G = A + B m C`,
+appends the input, :math:`Y \leftarrow \operatorname{diag}(Y, I)`. A stage is a map :math:`y^+ = A y + B \phi(C y + b)`.
+Its pre-activations move by at most :math:`r_i = \epsilon \sqrt{(C Y C^T)_{ii}}`; let its slopes there lie within
+:math:`m \pm \rho`. Then any diagonal ``T`` with :math:`T - C Y C^T > 0` gives, with :math:`G = A + B m C`,
 
 .. math:: Y^+ = G Y G^T + G Y C^T (T - C Y C^T)^{-1} C Y G^T + B \rho T \rho B^T .
 
@@ -29,7 +29,7 @@ from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
 ROOM = 1e-9
-"""Share of the budget for the roundings of the nominal run, which enter as a separate input."""
+"""Share of the budget reserved for rounding errors of the nominal run, which enter as an input of their own."""
 
 
 def transposed(x: Array) -> Array:
@@ -50,7 +50,13 @@ def nominal_run(net: Stages, x: Array) -> list[Nominal]:
 
 
 def append_input(Y: Array, free: Array, tau: Array | float | None) -> Array:
-    """Append the input of a new step to ``Y``; ``free (p,)`` is one for a feature that may change, else zero."""
+    """Append the input of a new step to ``Y``.
+
+    Args:
+        Y: ``(..., n, n)``.
+        free: ``(p,)``, one for a feature that may change, else zero.
+        tau: weight of the input with a budget for each step; ``None`` with a budget for the whole sequence.
+    """
     n, p = Y.shape[-1], len(free)
     out = np.zeros((*Y.shape[:-2], n + p, n + p))
     out[..., :n, :n] = Y
@@ -63,7 +69,7 @@ def append_input(Y: Array, free: Array, tau: Array | float | None) -> Array:
 
 
 def row_spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
-    """Return ``C Y`` and upper bounds of the diagonal of ``C Y C^T``, roundings included."""
+    """Return ``C Y`` and upper bounds of the diagonal of ``C Y C^T``, with all rounding errors included."""
     CY = stage.C @ Y
     sizes = half_widths(Y) @ np.abs(stage.C).T  # |Y_ij| <= sqrt(Y_ii Y_jj)
     inner = np.einsum("...ij,ij->...i", CY, stage.C)
@@ -72,24 +78,24 @@ def row_spread(stage: Stage, Y: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """Slopes of a stage over its reach: within ``m +- rho``; rows move by at most ``reach``."""
+    """Slopes ``m +- rho`` of a stage whose pre-activations move by at most ``reach``, each ``(..., m)``."""
 
     m: Array
     rho: Array
     reach: Array
 
 
-def local_slopes(stage: Stage, at: Nominal, spread_of: Array, radius: Array | float) -> Local:
-    """Bound the slopes over the reach.
+def local_slopes(stage: Stage, at: Nominal, squared_widths: Array, radius: Array | float) -> Local:
+    """Bound the slopes of a stage near the nominal run.
 
     Args:
         stage: the stage.
         at: the nominal run there.
-        spread_of: upper bounds ``(..., m)`` of the diagonal of ``C Y C^T``.
+        squared_widths: upper bounds ``(..., m)`` of the diagonal of ``C Y C^T``.
         radius: epsilon, ``(...,)``.
     """
     size = np.asarray(radius)[..., None] * (1.0 + ROOM)
-    reach = size * np.sqrt(spread_of) * (1 + 8 * EPS) + at.offset
+    reach = size * np.sqrt(squared_widths) * (1 + 8 * EPS) + at.offset
     low, high = stage.slopes(at.rows, reach)
     m = 0.5 * (low + high)
     rho = np.maximum(high - m, m - low)
@@ -103,7 +109,7 @@ def gain(stage: Stage, m: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Products shared by the choice of ``T`` and its use: ``R = C Y C^T`` ``(..., m, m)``, ``G`` and ``G Y C^T``."""
+    """Matrices for choosing and using ``T``: ``R = C Y C^T`` of shape ``(..., m, m)``, ``G`` and ``G Y C^T``."""
 
     R: Array
     G: Array
@@ -117,14 +123,14 @@ def products(stage: Stage, CY: Array, m: Array) -> Products:
 
 
 def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -> Array:
-    """Return ``Y+``; channels with ``rho = 0`` take no part.
+    """Return ``Y+``; channels with ``rho = 0`` contribute only through ``G``.
 
     Args:
         stage: the stage.
         Y: ``(..., k, k)``.
-        of: its products.
-        rho: ``(..., m)``.
-        T: ``(..., m)``, positive, with ``T - C Y C^T > 0`` on the channels that take part.
+        of: matrices of the stage from ``products``.
+        rho: ``(..., m)`` half-widths of the slope intervals.
+        T: ``(..., m)``, positive, with ``T - C Y C^T > 0`` on the channels with positive ``rho``.
     """
     out = of.G @ Y @ transposed(of.G)
     active = rho > 0
@@ -137,12 +143,12 @@ def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -
 
 def resolvent(R: Array, T: Array, X: Array) -> Array:
     """Return ``X (diag(T) - R)^{-1}``; rows of infinite ``T`` become zero."""
-    scale = 1.0 / np.sqrt(T)  # zero for those that take no part
+    scale = 1.0 / np.sqrt(T)  # zero for channels of infinite T
     inner = -R * scale[..., :, None] * scale[..., None, :]
     inner[..., range(R.shape[-1]), range(R.shape[-1])] += 1.0
     try:
         solved = np.linalg.solve(inner, transposed(X * scale[..., None, :]))
-    except np.linalg.LinAlgError:  # one of a batch has overflowed, or its T is none: nothing is proved of it
+    except np.linalg.LinAlgError:  # singular matrices of the batch become NaN, which proves nothing
         inner = inner + 0.0 * inner
         singular = ~(np.abs(np.linalg.det(inner)) > 0)
         inner[singular] = np.nan
@@ -151,7 +157,7 @@ def resolvent(R: Array, T: Array, X: Array) -> Array:
 
 
 _SWEEPS = 8  # power iterations for the largest eigenvalue
-_SAFETY = 1.07  # factor on its estimate; any value is sound, since the diagonal is proved where it is used
+_SAFETY = 1.07  # factor on its estimate; any value is sound, since the user of the diagonal proves ``T > R``
 
 
 def diagonal_above(R: Array, root: Array, rho: Array) -> Array:
@@ -160,7 +166,7 @@ def diagonal_above(R: Array, root: Array, rho: Array) -> Array:
     Args:
         R: ``(B, m, m)``, symmetric.
         root: ``(B, m)``, positive.
-        rho: ``(B, m)``; channels with zero take no part.
+        rho: ``(B, m)``; channels with zero are left out.
     """
     above = (np.abs(R) @ root[..., None])[..., 0] / root
     scale = (rho > 0) / np.sqrt(np.maximum(above, 1e-300))

@@ -1,13 +1,12 @@
-r"""Lower bounds of gates and activations over boxes, by branching into cells with Taylor bounds.
+r"""Lower bounds of gates and activations over boxes, by Taylor bounds on the cells of a grid.
 
 A unit computes :math:`f(a, b) = \sigma(a)\, \psi(b)` (a gate times an activation, or times a number), or
 :math:`\psi(b)` alone. LSTM and GRU cells are sums of such products: ``c+ = s(f) c + s(i) tanh(g)``,
 ``h+ = s(o) tanh(c+)``; ``n = tanh(a + s(r) q)`` and ``h+ = s(-z) tanh(.) + s(z) h``, for ``1 - s(z) = s(-z)``.
 
-``lower_bound`` bounds :math:`\pm f(a, b) - \alpha a - \beta b - q(a - a_0, b - b_0)` from below over a box, ``q`` a
-quadratic form: on every cell of a grid by the Taylor polynomial at its center, with the Hessian's range over the cell.
-
-For the quadratic forms and their use see ``stability.kernel.reachability.quadratic_relaxation``.
+``lower_bound`` bounds :math:`\pm f(a, b) - \alpha a - \beta b - q(a - a_0, b - b_0)` from below over a box, where ``q``
+is a quadratic form. On every cell of a grid it uses the Taylor polynomial at the center and the Hessian's range over
+the cell. ``stability.kernel.reachability.quadratic_relaxation`` explains the quadratic forms.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CELLS = {1: 192, 2: 16}
 _SLACK = 256.0 * EPS
 """Relative allowance for the few dozen roundings of a bound's terms, including those of ``tanh``."""
 _IMAGES = {"tanh": tanh, "sigmoid": sigmoid, "identity": lambda x: x}
-_THIRD = {"tanh": 2.0, "sigmoid": 0.125, "identity": 0.0, "relu": 0.0, "leaky_relu": 0.0}
+_THIRD_DERIVATIVES = {"tanh": 2.0, "sigmoid": 0.125, "identity": 0.0, "relu": 0.0, "leaky_relu": 0.0}
 """Upper bounds of ``|phi'''|`` where they exist."""
 
 
@@ -37,7 +36,7 @@ class Unit:
 
     Attributes:
         inner: name of the activation ``psi``.
-        gated: whether it stands behind a gate ``sigma(a)``.
+        gated: whether it is multiplied by a gate ``sigma(a)``.
 
     Example:
         >>> import numpy as np
@@ -79,9 +78,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Corners:
-    """Bounds of sum and difference of two arguments, each relative to its interval's middle in half widths.
+    """Bounds of sum and difference of two arguments, each measured from the middle of its interval in half-widths.
 
-    Arguments that depend on many inputs reach the corners of their box seldom: these ends cut them off.
+    Arguments that depend on many inputs rarely reach the corners of their box, which these bounds cut off.
     """
 
     sum_low: Array
@@ -90,7 +89,10 @@ class Corners:
     difference_high: Array
 
     def outside(self, a: Array, b: Array, half: float) -> Array:
-        """Return the mask ``(m, k, k)`` of squares ``|a' - a| <= half, |b' - b| <= half`` outside; false if all are."""
+        """Return the mask ``(m, k, k)`` of squares ``|a' - a| <= half, |b' - b| <= half`` that violate the bounds.
+
+        If all squares of a unit violate them, its mask is False everywhere.
+        """
         total, difference = a + b, a - b
         column = (slice(None), None, None)
         half = 2.0 * half * (1.0 + 1e-9) + 1e-9
@@ -110,7 +112,7 @@ class Box:
     corners: Corners | None = None
 
     def outside(self, points: Array, half: float) -> Array | None:
-        """Return the mask of squares around ``grid(points)``, of a relative half width, that no run meets."""
+        """Return the mask of squares around ``grid(points)``, of half-width ``half``, that ``corners`` exclude."""
         if self.corners is None:
             return None
         return self.corners.outside(points[None, :, None], points[None, None, :], half)
@@ -127,7 +129,7 @@ class Box:
 class Parabola:
     """Quadratic ``alpha a + beta b + m_aa a'^2 + 2 m_ab a' b' + m_bb b'^2``, ``a' = a - a_0``, ``b' = b - b_0``.
 
-    The linear part stands on the arguments, the quadratic one on the distances from a center; all ``(m,)``.
+    All coefficients are ``(m,)``; ``(a_0, b_0)`` is the center of the quadratic part.
     """
 
     alpha: Array
@@ -146,8 +148,8 @@ class Parabola:
 
 
 def _derivatives(name: str, at: Array, half: Array) -> list[Array]:
-    """Return ``phi, phi', phi''`` at points, and bounds of their changes within ``half``."""
-    phi, third = activation(name), _THIRD[name]
+    """Return ``phi, phi', phi''`` at points, and bounds of their changes within a distance ``half``."""
+    phi, third = activation(name), _THIRD_DERIVATIVES[name]
     first, second = np.abs(phi.derivative(at)), np.abs(phi.second_derivative(at))
     values = [phi.function(at), phi.derivative(at), phi.second_derivative(at)]
     bend = third * half + 16 * EPS
@@ -156,12 +158,12 @@ def _derivatives(name: str, at: Array, half: Array) -> list[Array]:
 
 
 def _product(left: Array, left_reach: Array, right: Array, right_reach: Array) -> tuple[Array, Array]:
-    """Return a product and the bound of its change, for factors that move by their reaches."""
+    """Return a product and the bound of its change, for factors that change by at most their reaches."""
     reach = np.abs(left) * right_reach + left_reach * np.abs(right) + left_reach * right_reach
     return left * right, reach
 
 
-def _dip(slope: Array, bend: Array, half: Array) -> Array:
+def _minimum(slope: Array, bend: Array, half: Array) -> Array:
     """Bound ``slope d + bend d^2 / 2`` over ``|d| <= half`` below, up to rounding."""
     size = np.abs(slope)
     endpoint_value = -size * half + 0.5 * bend * half * half
@@ -193,7 +195,7 @@ def lower_bound(unit: Unit, sign: Array, parabola: Parabola, box: Box) -> Array:
     a, b = box.grid(points)
     if not unit.gated:
         a = np.zeros((len(sign), 1, 1))
-    grow = 1.0 + 2.0**-40  # the cells overlap, whatever their centres' roundings
+    grow = 1.0 + 2.0**-40  # the cells overlap despite rounding errors of their centers
     half_a, half_b = (
         ((high - low) / (2 * count) * grow + 8 * EPS * (np.abs(high) + np.abs(low)))[:, None, None]
         for low, high in ((box.a_low, box.a_high), (box.b_low, box.b_high))
@@ -212,9 +214,9 @@ def lower_bound(unit: Unit, sign: Array, parabola: Parabola, box: Box) -> Array:
     back = np.divide(half_a, half_b, out=np.zeros_like(ratio), where=half_b > 0)
     bend_a = s * haa[0] - haa[1] - 2.0 * p["aa"] - mixed * ratio
     bend_b = s * hbb[0] - hbb[1] - 2.0 * p["bb"] - mixed * back
-    value = value + _dip(slope_b, bend_b, half_b) + (_dip(slope_a, bend_a, half_a) if unit.gated else 0.0)
+    value = value + _minimum(slope_b, bend_b, half_b) + (_minimum(slope_a, bend_a, half_a) if unit.gated else 0.0)
     moved = (np.abs(slope_a) + np.abs(bend_a) * half_a) * half_a + (np.abs(slope_b) + np.abs(bend_b) * half_b) * half_b
-    # a gate near zero errs absolutely, so that the error of f is one of psi
+    # the error of a gate near zero is absolute, so that the error of f is relative to psi
     scale = np.abs(activation(unit.inner).function(b)) * (1.0 + half_a) + half_a * half_a + half_b * (1.0 + half_b)
     out, none = value - _SLACK * (size + moved + scale + 1e-290), box.outside(points, 1.0 / count)
     out = (out if none is None or not unit.gated else np.where(none, np.inf, out)).min(axis=(1, 2))
@@ -222,7 +224,7 @@ def lower_bound(unit: Unit, sign: Array, parabola: Parabola, box: Box) -> Array:
 
 
 def value_range(unit: Unit, box: Box) -> Interval:
-    """Enclose the values of a unit over a box; for rising functions from the ends of their arguments."""
+    """Enclose the values of a unit over a box; an increasing activation is evaluated at the ends of its argument."""
     inner = Interval(box.b_low, box.b_high)
     if unit.inner in _IMAGES:
         out = _IMAGES[unit.inner](inner)
@@ -233,7 +235,7 @@ def value_range(unit: Unit, box: Box) -> Interval:
 
 
 def _jet(unit: Unit, a: Array, b: Array, half_a: Array, half_b: Array) -> tuple:
-    """Return ``f`` and its gradient at the cells' centers, and its Hessian there with each entry's reach."""
+    """Return ``f`` and its gradient at the cells' centers, and its Hessian there with bounds of each entry's change."""
     p0, p1, p2, r0, r1, r2 = _derivatives(unit.inner, b, half_b)
     if not unit.gated:
         zero = np.zeros_like(b)
@@ -258,7 +260,7 @@ def chords(unit: Unit, box: Box) -> tuple[Array, Array]:
     centre_a, centre_b = 0.5 * (box.a_high + box.a_low), 0.5 * (box.b_high + box.b_low)
     at_a, at_b = unit.gradient(centre_a, centre_b)
     total = float((nodes**2).sum()) * f.shape[1]
-    narrow = 1e-7  # where the nodes' differences are mostly rounding, the derivative is as good
+    narrow = 1e-7  # half-width below which differences of values are mostly rounding errors: use the derivative
     beta = np.where(wide_b > narrow, (f * nodes).sum(axis=(1, 2)) / total / np.maximum(wide_b, narrow), at_b)
     if not unit.gated:
         return np.zeros_like(beta), beta

@@ -68,7 +68,7 @@ def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
     for i, block in enumerate(jacobians):
         rows = slice(i * n, (i + 1) * n)
         jacobian.mid[rows, rows], jacobian.rad[rows, rows] = block.mid, block.rad
-    return value, jacobian - np.roll(np.eye(k * n), n, axis=1)  # the identity stands at the next point
+    return value, jacobian - np.roll(np.eye(k * n), n, axis=1)  # the identity is in the columns of the next point
 
 
 def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
@@ -126,14 +126,14 @@ def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
 
 
 def enclose(step: Step, points: Array) -> Ball | None:
-    """Return a box ``(k, n)`` with exactly one orbit, for any map whose step comes with enclosures; or ``None``.
+    """Return a box ``(k, n)`` that contains exactly one orbit of any map with enclosures, or ``None``.
 
-    With a step that encloses the images under all inputs of a ball, there is exactly one orbit in the box for each
-    input sequence of that ball.
+    If ``step`` encloses the images under all inputs in a ball, the box contains exactly one orbit for each input
+    sequence in that ball.
     """
     x = _polish(step, points, 3)
     if x is None or not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
-        return None  # Newton's method went elsewhere: nothing is said about the given points
+        return None  # Newton's method converged elsewhere, which proves nothing about the given points
     value, derivative = _shooting(step, Ball.exact(x))
     radius = proved_radius(value, derivative, lambda r: _shooting(step, Ball(x, np.full(x.shape, r)))[1])
     return None if radius is None else Ball(x, np.full(x.shape, radius))

@@ -20,13 +20,13 @@ def input_box(
     """Return the box of all inputs within an l_inf radius, rounded outwards.
 
     Args:
-        x: ``(T, p)``.
-        radius: > 0.
+        x: ``(T, p)`` center.
+        radius: half width of the box, > 0.
         mask: ``(T, p)``, zero where an entry may not change.
-        bounds: two numbers between which perturbed inputs stay.
+        bounds: least and largest value of a perturbed entry.
 
     Returns:
-        ``(T, p)``, ``(T, p)``.
+        Lower and upper ends, ``(T, p)`` each.
 
     Example:
         >>> low, high = input_box(np.array([[0.0, 0.75]]), 0.5, bounds=(0.0, 1.0))
@@ -59,11 +59,11 @@ def evaluate_at(
     Args:
         classifier: the network.
         tube: the tube.
-        point: one number from -1 to 1 for each entry of the input that moves.
+        point: one number from -1 to 1 for each moving entry of the input.
         label: the class.
 
     Returns:
-        The arguments that its units meet, and its margins.
+        The arguments of the nonlinear units, and the margins.
     """
     x, at = np.stack([centre for centre, _, _ in tube.inputs]), 0
     for t, (_, moves, first) in enumerate(tube.inputs):

@@ -4,12 +4,13 @@ A set :math:`S = \{c + \sum_j g_j s_j : |s_j| \le 1\}` is pushed through
 
 .. math:: x^+ = A x + B \phi(z) + F u, \qquad z = C x + D \phi(z) + E u + b, \qquad u_j \in [l_j, h_j],
 
-with :math:`\phi(z_i) \in \lambda_i z_i + \mu_i \pm \epsilon_i` on the interval that :math:`z_i` is in. A symbol keeps
-what two units have in common: the pushed generators are :math:`(A + B \Lambda C) g`, never two sums. Inputs and the
-errors of the relaxation are new symbols at each step; the oldest are merged into a box. Rounding errors are bounded
-by row sums, :math:`\gamma |C| \, |G| 1`, and become part of the newest box. What channels feed to one another, ``D``,
-is taken as an interval first, :math:`\phi` of the bounds that are known, again and again; then the pre-activations are
-solved for (``implicit_channels``), where that is narrower; a set that outgrows what is known of its states begins anew.
+with :math:`\phi(z_i) \in \lambda_i z_i + \mu_i \pm \epsilon_i` on the interval that contains :math:`z_i`. Units that
+depend on the same symbol stay correlated: the pushed generators are :math:`(A + B \Lambda C) g`, not bounds of the two
+terms apart. Inputs and the errors of the relaxation are new symbols at each step; the oldest are merged into a box.
+Rounding errors are bounded by row sums, :math:`\gamma |C| \, |G| 1`, and become part of the newest box. The feedthrough
+``D phi(z)`` is first bounded by an interval, from the known bounds of ``z``, in several rounds; then the equations are
+solved for ``z`` (``implicit_channels``), and the narrower bounds are kept. A set much wider than the known bounds of
+its states is replaced by their box.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from stability.kernel.reachability.implicit_channels import AffineChannels
 from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
-_LOOKS = 6
-"""Rounds of bounds for feedthrough between channels, per step."""
-_SOLVES = 2
-"""Rounds in which these bounds are solved for."""
-_STRAYS = 1.5
+_FEEDTHROUGH_ROUNDS = 6
+"""Rounds per step that bound the feedthrough between channels by an interval."""
+_SOLUTION_ROUNDS = 2
+"""Rounds per step that solve the equations of channels with feedthrough."""
+_MAX_WIDTH_RATIO = 1.5
 """Width of a set, relative to known bounds of the states, above which it is replaced by their box."""
 
 
@@ -84,26 +85,26 @@ def _sums(columns: list[Array]) -> Array:
 class InvariantZonotope:
     """Sequence of zonotopes, starting from an invariant box.
 
-    What holds of the pre-activations after ``k`` steps holds ever after, for a trajectory in the box at any time was in
-    it before: ``low`` and ``high`` only ever come closer.
+    Bounds of the pre-activations after ``k`` steps hold at all later times too, for a trajectory in the box ``k`` steps
+    before any of these times is in the set: ``low`` never falls and ``high`` never rises.
 
     Args:
         driven: a discrete network, its activation bounded and smooth, or piecewise linear; with feedthrough bounded.
-        low: ``(p,)`` least inputs.
-        high: ``(p,)`` largest inputs.
+        low: ``(p,)`` lower ends of the inputs.
+        high: ``(p,)`` upper ends of the inputs.
         box: ``(n,)`` half widths of the box around zero.
-        window: steps whose symbols are kept apart.
-        below: ``(n,)`` how far the box goes below zero, where that is not ``box``.
-        stays: whether no step leaves the box. Where it is not known, ``low`` and ``high`` are those of the present set
-            alone, so many steps after a start in the box; then there must be no feedthrough.
+        window: number of last steps whose symbols are not merged.
+        lower_reach: ``(n,)`` distance from zero to the lower end of the box; ``box`` by default.
+        stays: whether no step leaves the box. If that is not known, ``low`` and ``high`` hold only for the present set,
+            ``steps`` steps after a start in the box, and there must be no feedthrough.
 
     Raises:
-        ConfigurationError: feedthrough, or what rounding hides of it, where ``stays`` is false.
+        ConfigurationError: a ``D`` that is not exactly zero, rounding errors included, where ``stays`` is false.
 
     Attributes:
-        low: ``(m,)`` least pre-activations.
-        high: ``(m,)`` largest.
-        steps: that were made.
+        low: ``(m,)`` lower bounds of the pre-activations.
+        high: ``(m,)`` upper bounds of the pre-activations.
+        steps: number of steps run.
 
     Example:
         >>> from stability.systems import LureSystem
@@ -137,24 +138,24 @@ class InvariantZonotope:
         m = driven.system.channels
         self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
         self._kept = self._endpoints()
-        self._channels = self._look()
+        self._channels = self._bound_channels()
 
-    def _look(self) -> tuple[AffineChannels, list[Array], Ball]:
+    def _bound_channels(self) -> tuple[AffineChannels, list[Array], Ball]:
         """Bound the pre-activations over the present set; return channels, their generators, and the center's image."""
         net, size, slack = self._network, _sums(self._columns), np.zeros(len(self.low))
         E, none = Ball.exact(net.driven.E), Ball.exact(np.zeros((len(slack), len(slack))))
         direct = AffineChannels(slack, slack, slack, net.C, E, none, Ball.exact(net.driven.b), slack)
         images, centre, radius = self._images_of(direct, size)
         if net.D is None:
-            self._within(centre.mid, radius)
+            self._intersect(centre.mid, radius)
         else:
             bare, wide = centre, radius
-            for _ in range(_LOOKS):
+            for _ in range(_FEEDTHROUGH_ROUNDS):
                 feedthrough, slack = net.feedthrough_bounds(self.low, self.high)
                 centre = bare + feedthrough
                 wide = (radius + slack + centre.rad) * (1 + 8 * EPS)
-                self._within(centre.mid, wide)
-            solved = self._look_through(size, float(wide.sum()))
+                self._intersect(centre.mid, wide)
+            solved = self._bound_solutions(size, float(wide.sum()))
             if solved is not None:
                 return solved
         slope, offset, error = relaxation(net.phi, self.low, self.high)
@@ -169,14 +170,14 @@ class InvariantZonotope:
         rounding = z.C.rad @ size + gamma(n + 4) * (np.abs(z.C.mid) @ size)
         entry = (Ball.exact(z.E.upper()) @ net.reach).upper()
         bent = (Ball.exact(z.H.upper()) @ z.error).upper()
-        radius = _sums(images) + rounding + entry + bent + z.loose + centre.rad
+        radius = _sums(images) + rounding + entry + bent + z.rounding + centre.rad
         return images, centre, radius * (1 + (n + len(net.reach) + 16) * EPS)
 
-    def _look_through(self, size: Array, wide: float) -> tuple[AffineChannels, list[Array], Ball] | None:
-        """Bound the pre-activations with feedthrough solved for, if narrower than ``wide`` overall."""
+    def _bound_solutions(self, size: Array, wide: float) -> tuple[AffineChannels, list[Array], Ball] | None:
+        """Bound the solutions ``z`` of the equations with feedthrough; ``None`` if wider in sum than ``wide``."""
         net, bounds = self._network, None
         assert net.D is not None
-        for _ in range(_SOLVES):
+        for _ in range(_SOLUTION_ROUNDS):
             line = relaxation(net.phi, self.low, self.high)
             reach = np.maximum(np.abs(self.low), np.abs(self.high))
             solved = AffineChannels.of(line, net.C, net.D, net.driven.E, net.driven.b, reach)
@@ -185,12 +186,12 @@ class InvariantZonotope:
             images, centre, radius = self._images_of(solved, size)
             if not np.isfinite(radius).all():
                 break
-            self._within(centre.mid, radius)
+            self._intersect(centre.mid, radius)
             if float(radius.sum()) <= wide:
                 bounds = solved, images, centre
         return bounds
 
-    def _within(self, middle: Array, radius: Array) -> None:
+    def _intersect(self, middle: Array, radius: Array) -> None:
         """Intersect the known bounds of the pre-activations with these."""
         low, high = np.nextafter(middle - radius, -np.inf), np.nextafter(middle + radius, np.inf)
         self.low = np.maximum(self.low, low) if self._stays else low
@@ -199,7 +200,7 @@ class InvariantZonotope:
     def step(self) -> None:
         """Run one step of the network, for all inputs in the box.
 
-        With ``z = C x + E u + rest + H e + r`` the errors ``e`` of channels reach the state in common.
+        With ``z = C x + E u + rest + H e + r`` the errors ``e`` of the relaxation are symbols that all states share.
         """
         z, images, centre = self._channels
         net, driven, slope, error = self._network, self._network.driven, z.slope, z.error
@@ -217,7 +218,7 @@ class InvariantZonotope:
             + np.abs(driven.F) @ net.reach
             + absolute @ fed_error
         )
-        rest = z.C.rad @ size + z.E.rad @ net.reach + z.H.rad @ error + z.loose
+        rest = z.C.rad @ size + z.E.rad @ net.reach + z.H.rad @ error + z.rounding
         errors = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (images_l1 + read) + fed_error)
         box = moved.rad + rounding + errors
         if net.diagonal is None or net.D is not None:
@@ -232,13 +233,13 @@ class InvariantZonotope:
         self._centre, self._columns, self.steps = centre, self._merged(columns), self.steps + 1
         if self._network.D is not None:
             self._keep(*self._endpoints())
-        self._channels = self._look()
+        self._channels = self._bound_channels()
 
     def _keep(self, low: Array, high: Array) -> None:
         """Update the bounds of the states at all later times; replace a much wider set by their box."""
         least, most = (side(known, end) for side, known, end in zip((np.maximum, np.minimum), self._kept, (low, high)))
         self._kept = least, most
-        if float((high - low).sum()) > _STRAYS * float((most - least).sum()):
+        if float((high - low).sum()) > _MAX_WIDTH_RATIO * float((most - least).sum()):
             self._centre = 0.5 * (least + most)
             self._columns = [np.diag(np.nextafter(np.maximum(most - self._centre, self._centre - least), np.inf))]
 

@@ -28,7 +28,7 @@ DEPTH = 4  # longest chain of channels in which each feeds the next within one s
 
 @dataclass(frozen=True, eq=False)
 class LayerOrbit:
-    """Orbit of one layer: a ball ``(k, n)`` of states, and the Jacobian ``(n, n)`` of ``k`` steps along it."""
+    """Enclosed orbit of one layer: ``points (k, n)``, and the ``jacobian (n, n)`` of the ``k`` steps along it."""
 
     points: Ball
     jacobian: Ball
@@ -51,6 +51,7 @@ def layer_step(layer: Layer, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
 
 
 def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
+    """Enclose the step of a Lur'e network, whose channels are evaluated in the order in which they feed each other."""
     if not layer.system.is_discrete:
         return None
     A, B, C, D = system_balls(layer.system)
@@ -82,24 +83,24 @@ def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list
     Args:
         stack: a discrete stack with one direction.
         points: ``(k, n)`` approximate orbit of all states.
-        inputs: ``(q, p)`` input, repeated, taken as exact; ``q`` divides ``k``.
+        inputs: ``(q, p)`` exact periodic input; ``q`` divides ``k``.
 
     Returns:
-        The layers' orbits, or ``None`` where one is not proved.
+        The layers' orbits, or ``None`` if the existence of one is not proved.
     """
     k = len(points)
     signal = Ball.exact(inputs[np.arange(k) % len(inputs)])
-    at, orbits = 0, []
+    first, orbits = 0, []
     for layer in stack.layers:
-        layer_points = np.ascontiguousarray(points[:, at : at + layer.states])
-        at += layer.states
+        layer_points = np.ascontiguousarray(points[:, first : first + layer.states])
+        first += layer.states
         if layer_step(layer, Ball.exact(layer_points[0]), signal[0]) is None:
             return None
 
         def step(i: int, x: Ball, layer: Layer = layer, signal: Ball = signal) -> tuple[Ball, Ball]:
-            done = layer_step(layer, x, signal[i])
-            assert done is not None
-            return done
+            enclosed = layer_step(layer, x, signal[i])
+            assert enclosed is not None
+            return enclosed
 
         box = enclose(step, layer_points)
         if box is None:

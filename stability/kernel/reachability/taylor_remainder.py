@@ -6,8 +6,8 @@ A unit is a channel of an activation, or the sum of the channels of a gated cell
           \quad |v_i| \le r_i,
 
 with ``H`` half the Hessian and ``theta`` from bounds of the third derivatives over the reach (for products
-:math:`\sigma(a) \psi(b)`: of the factors' derivatives, each over its own interval). A kink has no ``H``, and the rest
-is what lies on its other side.
+:math:`\sigma(a) \psi(b)`: of the factors' derivatives, each over its own interval). At a kink ``H`` is zero, and the
+rest is the deviation from the line on the other side of the kink.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stability.kernel.reachability.gate_units import Unit
 from stability.kernel.reachability.stages import TERMS, Activated, Stage
 
 Array = np.ndarray
-_SURE = 1.0 + 1e-12
+_ROUND_UP = 1.0 + 1e-12
 _TINY = 512 * EPS
 
 
@@ -34,8 +34,8 @@ class Hessians:
     Attributes:
         units: number of units.
         blocks: rows of one unit; row ``i`` of unit ``k`` is number ``i units + k``.
-        entries: ``H_ij (units,)`` by ``(i, j)``, those that are not zero; both ``(i, j)`` and ``(j, i)`` are there.
-        error: ``(blocks, units)``: joint error bound of each row's entries.
+        entries: the nonzero ``H_ij (units,)`` by ``(i, j)``, including both ``(i, j)`` and ``(j, i)``.
+        error: ``(blocks, units)``: one error bound for all entries of each row.
     """
 
     units: int
@@ -106,8 +106,8 @@ def remainder_slopes(stage: Stage, rows: Array, offset: Array, reach: Array) -> 
         phi = activation(stage.name)
         if phi.width is None:
             slope = np.maximum(reach + offset - phi.to_kink(rows), 0.0) / np.maximum(reach, 1e-300)
-            return (phi.slope[1] - phi.slope[0]) * np.minimum(slope * _SURE, 1.0)
-        return derivative_suprema(stage.name, rows, reach + offset)[3] / 6.0 * reach * reach * _SURE
+            return (phi.slope[1] - phi.slope[0]) * np.minimum(slope * _ROUND_UP, 1.0)
+        return derivative_suprema(stage.name, rows, reach + offset)[3] / 6.0 * reach * reach * _ROUND_UP
     blocks, terms = TERMS[type(stage)]
     at, reaches, wide = (v.reshape(blocks, -1) for v in (rows, reach, reach + offset))
     out = np.zeros_like(at)
@@ -115,4 +115,4 @@ def remainder_slopes(stage: Stage, rows: Array, offset: Array, reach: Array) -> 
         by_a, by_b = third_order((name, sign * at[i], at[j]), (wide[i], wide[j]), (reaches[i], reaches[j]))
         out[i] += by_a * reaches[i]
         out[j] += by_b * reaches[j]
-    return out.reshape(-1) * _SURE
+    return out.reshape(-1) * _ROUND_UP

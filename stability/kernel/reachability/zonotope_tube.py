@@ -1,25 +1,27 @@
 r"""Reachable zonotopes around a nominal trajectory, with an ellipsoid for the oldest terms.
 
-With ``d`` the difference of a run from the nominal one (that of the middle of the box), before every stage
+The nominal run has the inputs at the middle of the box. Let ``d`` be the difference of another run from it. Before
+every stage
 
 .. math:: d = c + U u + M \sigma + \tau, \qquad |u| \le r, \quad |\sigma| \le a, \quad \tau \tau^T \le Y ,
 
-``u`` the perturbations of the inputs, ``sigma`` what the channels of late steps leave of their tangents. A stage takes
-``d`` to :math:`G d + B e`, :math:`G = A + B \operatorname{diag}(s) C` with the tangents' slopes ``s``, and
-``e = psi(z + v) - psi(z) - s v`` lies in intervals that follow from the reach of the rows ``v = C d``. What is linear
-in the inputs stays exact; ``e``, of second order, stays exact for a window of steps. Then it goes to the tail,
-a box of ``L sigma`` by :math:`L \operatorname{diag}(a_i^2 / \theta_i) L^T`, :math:`\sum \theta_i = 1`, and sums by
+where ``u`` holds the perturbations of the inputs, ``sigma`` the linearization errors of recent steps, and the *tail*
+``tau`` everything older. A stage maps ``d`` to :math:`G d + B e` with :math:`G = A + B \operatorname{diag}(s) C`, where
+``s`` are the slopes of the linearization. The linearization errors ``e = psi(z + v) - psi(z) - s v`` lie in intervals
+that follow from the range of ``v = C d``. Terms linear in the inputs keep their symbols for ``kept`` steps and
+linearization errors for ``window`` steps. Afterwards the tail takes them up: it bounds ``L sigma`` by
+:math:`L \operatorname{diag}(a_i^2 / \theta_i) L^T` with :math:`\sum \theta_i = 1`, and sums by
 
 .. math:: (x + y)(x + y)^T \le (1 + \omega)\, x x^T + (1 + 1 / \omega)\, y y^T .
 
-Where the network contracts along the run, the tail does, too: its size is that of a few steps, whatever their number.
-Rounding errors, entry by entry, join the tail at once, so that they grow no faster than perturbations do; those of the
+If the network contracts along the run, so does the tail, and its size does not grow with the sequence. The tail takes
+up rounding errors of every entry at once, so that they grow no faster than perturbations do. Rounding errors of the
 tail's own products are added to its diagonal, see ``ellipsoid_operations``.
 
-A margin is closed from its end: with its gradient along the nominal run it loses what the inputs' entries can take and,
-unit by unit, the worse end of ``e``; that is exact but for ``e``.
+A backward pass bounds a margin: its gradient along the nominal run gives the exact loss by the inputs, and for every
+channel the worse end of ``e`` is subtracted.
 
-Time and memory grow linearly with the number of steps, but for the part of ``U``, which is a small one.
+Time and memory grow linearly with the number of steps, except for the small part of ``U``.
 Sources: W. Kuehn, Rigorously computed orbits of dynamical systems without the wrapping effect, Computing 61 (1998), for
 zonotopes of many terms; A. Kurzhanski, I. Valyi, Ellipsoidal calculus for estimation and control (1997), for the sums.
 """
@@ -46,69 +48,69 @@ from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
 
 Array = np.ndarray
-_FAR = 1e60
-"""Size of a row above which the tube counts as diverged."""
+_DIVERGED = 1e60
+"""Change of a pre-activation above which the tube counts as diverged: its square must not overflow."""
 
 
 @dataclass(frozen=True, eq=False)
 class StageRelaxation:
-    """Relaxation of a stage over all runs of the box.
+    """Linear relaxation of a stage that holds for all runs of the box.
 
     Attributes:
         stage: the stage.
-        slopes: ``(m,)`` the tangents'.
-        low: ``(m,)`` least ``e``.
-        high: ``(m,)`` and largest.
-        loose: ``(k2,)`` what rounding, and matrices that are only enclosed, may add to the vector after the stage.
-        radius: ``(p,)`` of the input's entries, where it enters here; ``None`` elsewhere.
+        slopes: ``(m,)`` slopes ``s`` of the linearization.
+        low: ``(m,)`` lower bounds of the linearization errors ``e``.
+        high: ``(m,)`` upper bounds.
+        error: ``(k2,)`` bounds of rounding errors and of inexact matrices, in the vector after the stage.
+        radius: ``(p,)`` half-widths of the input, if it enters at this stage; else ``None``.
     """
 
     stage: Stage
     slopes: Array
     low: Array
     high: Array
-    loose: Array
+    error: Array
     radius: Array | None
 
 
 @dataclass(frozen=True, eq=False)
 class ZonotopeTube:
-    """Tube up to the final vector.
+    """Tube around all runs of the box.
 
     Attributes:
-        y: the vector at the end of the nominal run.
-        ways: every stage.
-        sides: half-widths of the entries of that vector.
+        y: ``(n,)`` vector at the end of the nominal run.
+        relaxations: relaxations of all stages, in order.
+        half_widths: ``(n,)`` bounds of the difference ``d`` from the nominal run at the end.
     """
 
     y: Array
-    ways: list[StageRelaxation]
-    sides: Array
+    relaxations: list[StageRelaxation]
+    half_widths: Array
 
-    def least(self, W: Array) -> tuple[Array, Array]:
-        """Bound ``W d`` below, ``d`` the final perturbation, for rows ``(k, n)``, up to the rounding of that product.
+    def lower_bounds(self, W: Array) -> tuple[Array, Array]:
+        """Return lower bounds ``(k,)`` of ``W d`` at the end, for ``W (k, n)``.
 
-        Returns:
-            They, and about how much of them is of the inputs themselves, each ``(k,)``.
+        Also return the part ``(k,)`` of them that the inputs cause directly, without linearization errors. The rounding
+        error of the product ``W d`` itself is not included.
         """
-        P, out, lost, direct = W, np.zeros(len(W)), np.zeros(len(W)), np.zeros(len(W))
-        for way in reversed(self.ways):
-            stage, size = way.stage, np.abs(P)
-            worth = P @ stage.B
-            out += np.minimum(worth * way.low, worth * way.high).sum(axis=1)
-            lost += size @ way.loose
-            P = P @ stage.A + (worth * way.slopes) @ stage.C
-            if way.radius is not None:
-                n = P.shape[1] - len(way.radius)
-                entry = np.abs(P[:, n:]) @ way.radius
-                out, direct, P = out - entry, direct - entry, P[:, :n]
-        terms = 4 * len(self.ways) + max(len(way.low) + way.stage.C.shape[1] for way in self.ways) + 64
-        return out - (lost * (1.0 + 1e-6) + 2.0 * gamma(terms) * np.abs(out) + TINY), direct
+        P, out, error, direct = W, np.zeros(len(W)), np.zeros(len(W)), np.zeros(len(W))
+        for relaxation in reversed(self.relaxations):
+            stage, size = relaxation.stage, np.abs(P)
+            gradient = P @ stage.B
+            out += np.minimum(gradient * relaxation.low, gradient * relaxation.high).sum(axis=1)
+            error += size @ relaxation.error
+            P = P @ stage.A + (gradient * relaxation.slopes) @ stage.C
+            if relaxation.radius is not None:
+                n = P.shape[1] - len(relaxation.radius)
+                loss = np.abs(P[:, n:]) @ relaxation.radius
+                out, direct, P = out - loss, direct - loss, P[:, :n]
+        terms = 4 * len(self.relaxations) + max(len(r.low) + r.stage.C.shape[1] for r in self.relaxations) + 64
+        return out - (error * (1.0 + 1e-6) + 2.0 * gamma(terms) * np.abs(out) + TINY), direct
 
 
 @dataclass
-class _Set:
-    """Zonotope ``c + U u + M sigma + tau`` before a stage."""
+class _Zonotope:
+    """Zonotope with a tail, ``c + U u + M sigma + tau``, before a stage."""
 
     c: Array
     U: Array
@@ -116,24 +118,24 @@ class _Set:
     M: Array
     a: Array
     Y: Array
-    entered: list[int] = field(default_factory=list)
-    """Number of columns of ``U`` of each step."""
-    left: list[int] = field(default_factory=list)
-    """Number of columns of ``M`` of each step."""
+    input_columns: list[int] = field(default_factory=list)
+    """Number of columns of ``U`` of each kept step, the oldest first."""
+    error_columns: list[int] = field(default_factory=list)
+    """Number of columns of ``M`` of each kept step, the oldest first."""
 
     @property
     def columns(self) -> int:
         """Return the number of all symbols."""
         return len(self.r) + len(self.a)
 
-    def sides(self) -> Array:
-        """Return the half-widths of the entries."""
+    def bounds(self) -> Array:
+        """Return upper bounds of ``|d|``, entry by entry."""
         tail = half_widths(self.Y)
         extent = np.abs(self.c) + np.abs(self.U) @ self.r + np.abs(self.M) @ self.a + tail
         return extent * (1.0 + 2.0 * gamma(self.columns + 8))
 
-    def enter(self, radius: Array) -> None:
-        """Add a new step's input, ``(p,)``."""
+    def append_input(self, radius: Array) -> None:
+        """Append the input of a new step, with half-widths ``radius (p,)``."""
         n, p, moves = len(self.c), len(radius), np.flatnonzero(radius > 0)
         U = np.zeros((n + p, len(self.r) + len(moves)))
         U[:n, : len(self.r)] = self.U
@@ -144,20 +146,20 @@ class _Set:
         Y = np.zeros((n + p, n + p))
         Y[:n, :n] = self.Y
         self.Y = Y
-        self.entered.append(len(moves))
-        self.left.append(0)
+        self.input_columns.append(len(moves))
+        self.error_columns.append(0)
 
-    def oldest(self, window: int, kept: int) -> tuple[Array, Array]:
-        """Remove the columns older than the windows; return them with their radii."""
+    def remove_oldest(self, window: int, kept: int) -> tuple[Array, Array]:
+        """Remove the columns of older steps; return them with the bounds of their symbols."""
         parts, sizes = [np.zeros((len(self.c), 0))], [np.zeros(0)]
-        if len(self.left) > window:
-            count = sum(self.left[: len(self.left) - window])
-            self.left = self.left[len(self.left) - window :] if window else [0]
+        if len(self.error_columns) > window:
+            count = sum(self.error_columns[: len(self.error_columns) - window])
+            self.error_columns = self.error_columns[len(self.error_columns) - window :] if window else [0]
             parts, sizes = [*parts, self.M[:, :count]], [*sizes, self.a[:count]]
             self.M, self.a = self.M[:, count:], self.a[count:]
-        if len(self.entered) > kept:
-            count = sum(self.entered[: len(self.entered) - kept])
-            self.entered = self.entered[len(self.entered) - kept :] if kept else []
+        if len(self.input_columns) > kept:
+            count = sum(self.input_columns[: len(self.input_columns) - kept])
+            self.input_columns = self.input_columns[len(self.input_columns) - kept :] if kept else []
             parts, sizes = [*parts, self.U[:, :count]], [*sizes, self.r[:count]]
             self.U, self.r = self.U[:, count:], self.r[count:]
         return np.concatenate(parts, axis=1), np.concatenate(sizes)
@@ -166,17 +168,17 @@ class _Set:
 def zonotope_tube(
     net: Stages, box: tuple[Array, Array], window: int, kept: int, over: Callable[[], bool] | None = None
 ) -> ZonotopeTube | None:
-    """Return the tube around the runs from a box of inputs.
+    """Return a tube that contains all runs with inputs in a box.
 
     Args:
         net: the stages.
-        box: ends ``(T, p)`` of the inputs.
-        window: number of steps that keep the remainders of their channels.
-        kept: number of steps that keep their inputs.
-        over: whether to give up; asked at every step.
+        box: lower and upper ends ``(T, p)`` of the inputs.
+        window: number of steps whose linearization errors keep their symbols.
+        kept: number of steps whose inputs keep their symbols.
+        over: called at every step; True ends the computation.
 
     Returns:
-        The tube; ``None`` where it leaves all bounds, or was given up.
+        The tube; ``None`` if it diverges or was ended by ``over``.
 
     Example:
         >>> from stability.kernel.reachability.network_stages import stages_of
@@ -184,63 +186,64 @@ def zonotope_tube(
         >>> from stability.systems import DrivenSystem, LureSystem
         >>> line = DrivenSystem(LureSystem.linear([[0.5]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
         >>> net, x = stages_of(Classifier(line, [[1.0], [-1.0]])), np.ones((3, 1))
-        >>> zonotope_tube(net, (x - 0.1, x + 0.1), 0, 3).least(np.ones((1, 1)))[0].round(9)
+        >>> zonotope_tube(net, (x - 0.1, x + 0.1), 0, 3).lower_bounds(np.ones((1, 1)))[0].round(9)
         array([-0.175])
     """
     low, high = box
     middle = 0.5 * low + 0.5 * high
     radius = np.nextafter(np.maximum(high - middle, middle - low), np.inf) * (high > low)
     n, count = net.states, len(net.stages)
-    now = _Set(np.zeros(n), np.zeros((n, 0)), np.zeros(0), np.zeros((n, 0)), np.zeros(0), np.zeros((n, n)))
-    run, ways = nominal_run(net, middle), list[StageRelaxation]()
-    with np.errstate(all="ignore"):  # what overflows proves nothing
-        for k, at in enumerate(run):
-            stage, entry = net.stages[k % count], None
+    zonotope = _Zonotope(np.zeros(n), np.zeros((n, 0)), np.zeros(0), np.zeros((n, 0)), np.zeros(0), np.zeros((n, n)))
+    run, relaxations = nominal_run(net, middle), list[StageRelaxation]()
+    with np.errstate(all="ignore"):  # infinite or NaN bounds prove nothing
+        for k, nominal in enumerate(run):
+            stage, input_radius = net.stages[k % count], None
             if stage.fresh:
                 if over is not None and over():
                     return None
-                entry = radius[k // count]
-                now.enter(entry)
-            way = _passed(now, stage, at, entry)
-            if way is None:
+                input_radius = radius[k // count]
+                zonotope.append_input(input_radius)
+            relaxation = _apply_stage(zonotope, stage, nominal, input_radius)
+            if relaxation is None:
                 return None
-            ways.append(way)
-            now.Y = outer_sum([now.Y, around_box(way.loose), around_symbols(*now.oldest(window, kept))])
-        sides = now.sides()
-    return ZonotopeTube(run[-1].out, ways, sides) if bool((sides < _FAR).all()) else None
+            relaxations.append(relaxation)
+            removed = around_symbols(*zonotope.remove_oldest(window, kept))
+            zonotope.Y = outer_sum([zonotope.Y, around_box(relaxation.error), removed])
+        bounds = zonotope.bounds()
+    return ZonotopeTube(run[-1].out, relaxations, bounds) if bool((bounds < _DIVERGED).all()) else None
 
 
-def _passed(now: _Set, stage: Stage, at: Nominal, entry: Array | None) -> StageRelaxation | None:
-    """Return the relaxation of a stage; update the set, except for the terms that join the tail."""
+def _apply_stage(z: _Zonotope, stage: Stage, nominal: Nominal, radius: Array | None) -> StageRelaxation | None:
+    """Return the relaxation of a stage and map the zonotope by it; the caller adds ``error`` to the tail."""
     A, B, C = np.abs(stage.A), np.abs(stage.B), np.abs(stage.C)
-    sides, terms = now.sides(), now.columns + sum(stage.B.shape) + stage.C.shape[1] + 32
-    extent = C @ sides
-    _, squares = row_spread(stage, now.Y)
-    shift, reach = stage.C @ now.c, np.abs(stage.C @ now.U) @ now.r + np.abs(stage.C @ now.M) @ now.a
-    apart = np.zeros_like(extent) if stage.slack is None else stage.slack[2] @ sides
-    offset = at.offset + 2.0 * gamma(terms) * extent + apart
+    bounds, terms = z.bounds(), z.columns + sum(stage.B.shape) + stage.C.shape[1] + 32
+    extent = C @ bounds
+    _, squares = row_spread(stage, z.Y)
+    shift, reach = stage.C @ z.c, np.abs(stage.C @ z.U) @ z.r + np.abs(stage.C @ z.M) @ z.a
+    inexact = np.zeros_like(extent) if stage.slack is None else stage.slack[2] @ bounds
+    offset = nominal.offset + 2.0 * gamma(terms) * extent + inexact
     reach = (reach + np.sqrt(squares) + offset) * (1.0 + 64 * EPS)
-    if not bool((reach < _FAR).all()):
+    if not bool((reach < _DIVERGED).all()):
         return None
-    slopes, low, high = relaxed(stage, at, np.maximum(reach - shift, 0.0), np.maximum(reach + shift, 0.0))
-    # of the nominal rows themselves: the exact ones lie within the offset of those of floats
-    least, most = stage.slopes(at.rows, at.offset)
-    slope_error = np.maximum(np.abs(most - slopes), np.abs(slopes - least)) * at.offset
+    slopes, low, high = relaxed(stage, nominal, np.maximum(reach - shift, 0.0), np.maximum(reach + shift, 0.0))
+    # the exact nominal pre-activations differ from the computed ones by at most the offset
+    least, most = stage.slopes(nominal.rows, nominal.offset)
+    slope_error = np.maximum(np.abs(most - slopes), np.abs(slopes - least)) * nominal.offset
     middle = 0.5 * low + 0.5 * high
-    size = np.abs(slopes) * (extent + apart)
-    biggest = np.maximum(-low, high)
-    missed = at.error + B @ slope_error + 2.0 * gamma(terms) * (A @ sides + B @ (size + biggest))
+    size = np.abs(slopes) * (extent + inexact)
+    remainder = np.maximum(-low, high)
+    error = nominal.error + B @ slope_error + 2.0 * gamma(terms) * (A @ bounds + B @ (size + remainder))
     if stage.slack is not None:
         dA, dB, _ = stage.slack
-        missed = missed + dA @ sides + dB @ (size + biggest + slope_error) + B @ (np.abs(slopes) * apart)
-    missed = missed * (1.0 + gamma(terms))
+        error = error + dA @ bounds + dB @ (size + remainder + slope_error) + B @ (np.abs(slopes) * inexact)
+    error = error * (1.0 + gamma(terms))
     G = gain(stage, slopes)
-    missed = missed + 2.0 * gamma(terms) * (np.abs(G) @ sides) * (1.0 + gamma(terms))
+    error = error + 2.0 * gamma(terms) * (np.abs(G) @ bounds) * (1.0 + gamma(terms))
     new = np.flatnonzero(high > low)
-    now.c = G @ now.c + stage.B @ middle
-    now.U = G @ now.U
-    now.M = np.concatenate([G @ now.M, stage.B[:, new]], axis=1)
-    now.a = np.concatenate([now.a, np.maximum(high - middle, middle - low)[new] * (1.0 + 4 * EPS)])
-    now.left[-1] += len(new)
-    now.Y = transformed_ellipsoid(G, now.Y)
-    return StageRelaxation(stage, slopes, low, high, missed, entry)
+    z.c = G @ z.c + stage.B @ middle
+    z.U = G @ z.U
+    z.M = np.concatenate([G @ z.M, stage.B[:, new]], axis=1)
+    z.a = np.concatenate([z.a, np.maximum(high - middle, middle - low)[new] * (1.0 + 4 * EPS)])
+    z.error_columns[-1] += len(new)
+    z.Y = transformed_ellipsoid(G, z.Y)
+    return StageRelaxation(stage, slopes, low, high, error, radius)

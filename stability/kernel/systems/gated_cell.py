@@ -63,12 +63,12 @@ class GatedCell(Subject):
         b_hh: ``(g m,)`` recurrent bias; ``None`` is zero.
         input_low: ``(p,)`` or a number: lower end of the input box; ``None`` (both): any input.
         input_high: ``(p,)`` or a number: upper end of the input box.
-        reset_after: True if the GRU's reset gate acts after the product; without meaning for an LSTM.
+        reset_after: True if the GRU's reset gate acts after the product; ignored for an LSTM.
         name: name in reports.
-        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
+        part: ``"PATH of WHOLE"`` for a part of a larger model, see ``stability.kernel.systems.parts``.
 
     Raises:
-        ConfigurationError: an unknown kind, or a box that is empty or half given.
+        ConfigurationError: an unknown kind, an empty box, or a box with one end only.
         DimensionError: shapes that do not fit together.
         NonFiniteError: NaN or infinite entries.
 
@@ -160,8 +160,8 @@ class GatedCell(Subject):
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
-        named = part_phrase(self, f"{self.kind.upper()} cell")
-        return f"{named} (stored weights and biases{origin_phrase(self)}, exact arithmetic)"
+        title = part_phrase(self, f"{self.kind.upper()} cell")
+        return f"{title} (stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def with_inputs(self, low: Any, high: Any) -> GatedCell:
         """Return the cell with another input box (``None, None``: any input)."""
@@ -188,7 +188,7 @@ class GatedCell(Subject):
             The next state ``(..., n)``.
 
         Raises:
-            DimensionError: sizes that are not the cell's.
+            DimensionError: state or input of another size than the cell's.
             NonFiniteError: NaN or infinite entries.
         """
         state, u = self._checked("state", state, self.states), self._checked("u", u, self.inputs)

@@ -13,14 +13,14 @@ GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
 
 
 class Arithmetic(NamedTuple):
-    """Operations of the equations beside ``+``, ``*`` and ``@``.
+    """Operations of the equations other than ``+``, ``*`` and ``@``.
 
     Attributes:
-        exact: a stored array in this arithmetic.
-        squash: name of an activation and pre-activations to its values and slopes.
-        diagonal: the diagonal matrix of a vector.
-        join: vectors end to end.
-        stack: the block matrix of rows of blocks.
+        exact: converts a stored array to this arithmetic.
+        squash: maps the name of an activation and pre-activations to values and slopes.
+        diagonal: maps a vector to its diagonal matrix.
+        join: concatenates vectors.
+        stack: maps rows of blocks to their block matrix.
     """
 
     exact: Callable[[Any], Any]
@@ -55,11 +55,11 @@ def step_and_derivative(
         cell: a ``GatedCell``.
         state: ``(n,)``.
         u: ``(p,)``.
-        arithmetic: that of ``state`` and ``u``.
-        by_input: the derivative by ``u`` instead of the state.
+        arithmetic: arithmetic of ``state`` and ``u``.
+        by_input: return the derivative by ``u`` instead of the state.
 
     Returns:
-        ``(n,)`` and ``(n, n)`` or ``(n, p)``.
+        Next state ``(n,)`` and derivative, ``(n, n)`` or ``(n, p)``.
     """
     m = cell.hidden
     rows = {name: slice(k * m, (k + 1) * m) for k, name in enumerate(GATES[cell.kind])}

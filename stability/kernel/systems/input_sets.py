@@ -53,7 +53,7 @@ class InputSet(Signal):
 class NormBall(InputSet):
     r"""Outputs of RMSNorm or LayerNorm: :math:`u = (o + w) * z + c` with :math:`\|z\|_2 \le \sqrt d`.
 
-    The set contains the norm's output for every finite vector in front of the norm, whatever ``eps >= 0``.
+    The set contains the norm's output for every finite input of the norm and every ``eps >= 0``.
 
     Args:
         weight: ``w (d,)``.
@@ -196,10 +196,10 @@ class Vocabulary(InputSet):
     r"""Outputs of the norm for the embeddings of all tokens: :math:`u = (o + w) * x / \sqrt{|x|^2 / d + \epsilon} + c`.
 
     Args:
-        embedding: ``x (tokens, d)``: the vectors in front of the norm.
-        norm: the norm, by its ball.
-        eps: its epsilon, > 0.
-        padded: the zero vector belongs to the set (a convolution that pads its inputs behind the norm).
+        embedding: ``x (tokens, d)``: the inputs of the norm.
+        norm: ball of the norm.
+        eps: epsilon of the norm, > 0.
+        padded: whether the set contains the zero vector too, because a convolution pads the norm's outputs.
 
     Raises:
         DimensionError: shapes that do not fit.

@@ -33,8 +33,8 @@ class LayerStack(Subject):
     state (LSTM: ``h``). With two directions the second layer of a level runs through the sequence
     backwards, as in a bidirectional ``torch.nn.RNN``.
 
-    The input box of a gated layer above level 0 is a box of the outputs below: the hidden units of gated layers lie
-    in their invariant box, units with a bounded activation within its bound.
+    The input box of a gated layer above level 0 is a box of the outputs of the level below: the invariant box of gated
+    layers, and the bound of the activation for other layers.
 
     Args:
         layers: ``DrivenSystem``, ``GatedCell`` or ``PairwiseSystem``, level by level.
@@ -103,9 +103,9 @@ class LayerStack(Subject):
     @property
     def phrase(self) -> str:
         """Description of the stack in the sentence of a claim."""
-        named = part_phrase(self, f"stack of {len(self.layers)} layers")
+        title = part_phrase(self, f"stack of {len(self.layers)} layers")
         kinds = ", ".join(layer.kind_name for layer in self.layers)
-        return f"{named} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
+        return f"{title} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def draw_states(self, rng: np.random.Generator, count: int) -> Array:
         """Draw ``(count, n)`` initial states, layer by layer."""

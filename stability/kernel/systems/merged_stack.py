@@ -2,7 +2,7 @@ r"""Merging of a stack of Lur'e layers into one Lur'e network.
 
 In continuous time layer ``k`` reads the state of the level below, in discrete time its *next* state
 :math:`x_{k-1}^+ = A x + B w + F v`, so that products such as :math:`E_k B_{k-1}` enter the channels. The merged network
-is the stack itself only where they are free of rounding; elsewhere there is none.
+equals the stack only if these products are free of rounding errors. Other stacks have no merged network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ Array = np.ndarray
 
 
 def _exact_product(x: Array, y: Array) -> Array | None:
-    """Return ``x @ y`` if no entry is rounded: sums of at most one term, one factor of each a power of two."""
+    """Return ``x @ y`` if each entry is a sum of at most one term and each term is free of rounding errors.
+
+    A term is free of rounding errors if the entry of ``y`` is a power of two and the product does not underflow.
+    """
     terms = (x != 0).astype(np.int64) @ (y != 0).astype(np.int64)
     two = bool((np.abs(np.frexp(y[y != 0])[0]) == 0.5).all())
     if terms.size and (int(terms.max()) > 1 or (not two and terms.any())):
@@ -27,21 +30,21 @@ def _exact_product(x: Array, y: Array) -> Array | None:
     return product if bool((np.abs(product[terms > 0]) > 1e-290).all()) else None  # nothing underflows
 
 
-def _block_triangular(whole: Array, read: Array, own: Array) -> Array:
-    """Return ``[[whole, 0], [read, own]]``: a layer's states and channels below those that it reads."""
-    return np.block([[whole, np.zeros((len(whole), own.shape[1]))], [read, own]])
+def _block_triangular(merged: Array, coupling: Array, own: Array) -> Array:
+    """Append a layer to a merged matrix: return ``[[merged, 0], [coupling, own]]``."""
+    return np.block([[merged, np.zeros((len(merged), own.shape[1]))], [coupling, own]])
 
 
 def merged_network(stack: LayerStack) -> DrivenSystem | None:
-    """Return the stack as one network, if this takes no rounding.
+    """Return the stack as one network, if its matrices are free of rounding errors.
 
     Args:
         stack: the stack.
 
     Returns:
-        The network whose state is the states of the layers one after the other, or ``None`` for stacks with gated
-        layers, two directions, different activations or discretized layers, and for discrete ones whose products
-        round: exact are layers ``x+ = phi(W x + E u + b)``, and all layers in continuous time.
+        The network whose state lists the states of all layers. ``None`` for stacks with gated layers, two directions,
+        different activations or discretized layers, and for discrete stacks with rounding errors in a product.
+        Products are exact for layers ``x+ = phi(W x + E u + b)`` and for all layers in continuous time.
 
     Example:
         >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]])
@@ -55,7 +58,8 @@ def merged_network(stack: LayerStack) -> DrivenSystem | None:
     p = layers[0].inputs
     A, B, F = np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, p))
     C, D, E = A, B, F
-    read = np.zeros((p, 0)), np.zeros((p, 0)), np.eye(p)  # what the next layer reads, of states, channels and input
+    # the next layer's input as a linear function of the merged states, channels and inputs
+    read = np.zeros((p, 0)), np.zeros((p, 0)), np.eye(p)
     for layer in layers:
         system = layer.system
         products = [_exact_product(matrix, part) for matrix in (layer.F, layer.E) for part in read]
@@ -71,8 +75,8 @@ def merged_network(stack: LayerStack) -> DrivenSystem | None:
         )
     alpha, beta = (np.concatenate([getattr(x.system, side) for x in layers]) for side in ("alpha", "beta"))
     try:
-        whole = LureSystem(A, B, C, D, (alpha, beta), layers[0].system.dt)
-    except IllPosedError:  # each layer's D is well-posed by a bound that the whole one misses
+        merged = LureSystem(A, B, C, D, (alpha, beta), layers[0].system.dt)
+    except IllPosedError:  # the sufficient test holds for each layer's D, but not for the merged one
         return None
     bias = np.concatenate([x.b for x in layers])
-    return DrivenSystem(whole, layers[0].activation, E, bias, F, name=stack.name)
+    return DrivenSystem(merged, layers[0].activation, E, bias, F, name=stack.name)

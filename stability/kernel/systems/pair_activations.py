@@ -5,9 +5,9 @@ r"""Activations on pairs of units: functions and derivatives.
           \sigma_\theta(z) = \begin{cases} z & v^T z \ge 0 \\ z - 2 v v^T z & \text{otherwise} \end{cases},
           \quad v = (\sin \tfrac\theta2, -\cos \tfrac\theta2) .
 
-The Householder activation :math:`\sigma_\theta` reflects the half plane behind a line onto the one before it: with
-:math:`\theta = \pi/2` it is OPLU. OPLU, it and the absolute value keep the norm of every vector and stretch no
-difference.
+The Householder activation :math:`\sigma_\theta` reflects one half plane at a line onto the other; with
+:math:`\theta = \pi/2` it is OPLU. OPLU, the Householder activation and the absolute value keep the norm of every vector
+and do not increase distances.
 
 Sources: A. Chernodub, D. Nowicki, "Norm-preserving orthogonal permutation linear unit activation functions (OPLU)"
 (2016); C. Anil, J. Lucas, R. Grosse, "Sorting out Lipschitz function approximation" (ICML 2019), where OPLU is called
@@ -83,7 +83,7 @@ def normals(angles: Array) -> Array:
 
 
 def modrelu_slopes(z: Array, bias: Array) -> Array:
-    """Return derivatives ``(k, 2, 2)`` of modReLU, pair by pair, at one ``z (2k,)``; of the outer piece at a kink."""
+    """Return derivatives ``(k, 2, 2)`` of modReLU, pair by pair, at one ``z (2k,)``; zero at a kink."""
     pairs = z.reshape(2, -1).T
     size = np.hypot(*pairs.T)
     safe = np.where(size > 0.0, size, 1.0)
@@ -100,7 +100,7 @@ def oplu_slopes(z: Array) -> Array:
 
 
 def abs_slopes(z: Array) -> Array:
-    """Return derivatives ``(k, 2, 2)`` of the absolute value at one ``z (2k,)``: diagonal, of entries 1 and -1."""
+    """Return derivatives ``(k, 2, 2)`` of the absolute value at one ``z (2k,)``: diagonal with entries 1 and -1."""
     return np.where(z < 0.0, -1.0, 1.0).reshape(-1, 2)[:, :, None] * np.eye(2)
 
 

@@ -2,11 +2,11 @@ r"""Networks with an activation on pairs of units: modReLU, OPLU and related one
 
 .. math:: x^+ = \sigma(W x + V u + b), \qquad \sigma \text{ of } \texttt{stability.kernel.systems.pair_activations} .
 
-They look at more than one channel at a time, so no interval of slopes describes them and no Lur'e system does. What a
-proof needs is known all the same: OPLU, the Householder activation and the absolute value keep the norm of every vector
-and stretch no difference (:math:`|\sigma(z)| = |z|`, :math:`|\sigma(y) - \sigma(z)| \le |y - z|`, pair by pair);
-modReLU changes the norm of a pair by its bias at most, and never stretches a difference where that bias is not
-positive: it is then the proximal map of :math:`-b\,|z|`. With a positive bias it jumps by :math:`2 b` at zero.
+These activations act on two channels at a time, so that no interval of slopes and no Lur'e system describes them.
+Proofs use the following properties. OPLU, the Householder activation and the absolute value keep the norm of every
+vector and do not increase distances (:math:`|\sigma(z)| = |z|`, :math:`|\sigma(y) - \sigma(z)| \le |y - z|`, pair by
+pair). modReLU changes the norm of a pair by at most its bias. If the bias is not positive, it is the proximal map of
+:math:`-b\,|z|` and does not increase distances; with a positive bias it jumps by :math:`2 b` at zero.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stability.kernel.systems.subjects import Subject
 Array = np.ndarray
 PAIRWISE = ("modrelu", "oplu", "abs", "householder")
 NEARLY_ORTHOGONAL = 1e-6
-"""Largest row sum of ``|W^T W - I|`` of an orthogonal matrix stored in float32, at any size in use."""
+"""Largest accepted row sum of ``|W^T W - I|``: orthogonal matrices in float32 stay below it at all usual sizes."""
 
 
 @subject("pairwise")
@@ -43,25 +43,25 @@ NEARLY_ORTHOGONAL = 1e-6
 class PairwiseSystem(Subject):
     r"""Network ``x+ = sigma(W x + V u + b)`` with an activation on pairs of units.
 
-    The weights of an orthogonal or unitary layer are orthogonal by construction, and what is stored of them is not:
-    rounding has moved it. With ``orthogonal=True`` the network is the one whose ``W`` is the orthogonal matrix
-    nearest to the stored one, of which there is exactly one.
+    The weights of an orthogonal or unitary layer are orthogonal by construction, but the stored weights have rounding
+    errors. With ``orthogonal=True`` the network's ``W`` is the orthogonal matrix nearest to the stored one, which is
+    unique.
 
     Args:
         W: ``(n, n)`` recurrent weights, ``n`` even; a complex matrix in its real form ``[[Re, -Im], [Im, Re]]``.
         V: ``(n, p)`` input weights.
-        b: ``(n/2,)`` biases of modReLU, which are inside it; ``(n,)`` of the others.
+        b: biases, ``(n/2,)`` for modReLU, which contains them, and ``(n,)`` for other activations.
         activation: ``modrelu`` (pairs ``i``, ``i + n/2``), ``oplu`` or ``householder`` (pairs ``2 i``, ``2 i + 1``), or
             ``abs`` (each unit by itself; its pairs are those of OPLU).
         orthogonal: ``W`` is the orthogonal matrix nearest to the stored one.
         name: name in reports.
         angles: ``(n/2,)`` in radians, of the Householder activation; ``None`` for the others.
-        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
+        part: ``"PATH of WHOLE"`` for a part of a larger model, see ``stability.kernel.systems.parts``.
 
     Raises:
         DimensionError: shapes that do not fit.
-        ConfigurationError: an unknown activation, an odd number of units, angles that are missing or have no use, or
-            weights that are said to be orthogonal and are not nearly so.
+        ConfigurationError: an unknown activation, an odd number of units, missing or superfluous angles, or weights
+            with ``orthogonal=True`` that are far from orthogonal.
 
     Example:
         >>> turn = PairwiseSystem([[0.0, -1.0], [1.0, 0.0]], [[1.0], [0.0]], [-0.5], "modrelu", orthogonal=True)
@@ -194,6 +194,6 @@ def _refuse_far_from_orthogonal(w: Array) -> None:
         defect = float(np.abs(w.T @ w - np.eye(len(w))).sum(axis=1).max())
     if not defect <= NEARLY_ORTHOGONAL:
         raise ConfigurationError(
-            f"W is said to be orthogonal, but the rows of |W^T W - I| sum to {defect:.3g}, more than "
-            f"{NEARLY_ORTHOGONAL:g}: leave out orthogonal=True"
+            f"W is far from orthogonal: the largest row sum of |W^T W - I| is {defect:.3g}, more than "
+            f"{NEARLY_ORTHOGONAL:g}; leave out orthogonal=True"
         )

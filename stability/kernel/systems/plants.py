@@ -17,7 +17,7 @@ from stability.kernel.checks import as_choice, as_matrix
 
 Array = np.ndarray
 SLOPES = {"saturation": (0.0, 1.0), "deadzone": (0.0, 1.0)}
-"""Slope intervals of nonlinearities that are no activation, which is all that a claim about a loop needs."""
+"""Slope intervals of further nonlinearities; a claim about a loop needs no more."""
 UNSPECIFIED_STEP = 1.0
 """Step of a discrete system whose library says "discrete, step unspecified" (``dt=True``)."""
 
@@ -82,7 +82,7 @@ def as_plant(value: Any) -> Plant:
     if _library(value) == "control":
         if dt is None:
             raise ConfigurationError(
-                "this system has no timebase (dt=None): say control.ss(..., dt=0) for continuous time, or its step"
+                "this system has no timebase (dt=None): use control.ss(..., dt=0) for continuous time, or give its step"
             )
         dt = None if dt is not True and dt == 0 else dt
     return _plant(value.A, value.B, value.C, value.D, dt)
@@ -95,10 +95,10 @@ def _plant(A: Any, B: Any, C: Any, D: Any, dt: Any) -> Plant:
 
 
 def slopes_of(slope: Any) -> Any:
-    """Return the slopes of a named nonlinearity, or of a ``(name, gain)`` multiple; anything else unchanged.
+    """Return the slopes of a nonlinearity given as ``name`` or ``(name, gain)``; return other values unchanged.
 
     Raises:
-        ConfigurationError: an unknown name, or a gain that is no positive number.
+        ConfigurationError: an unknown name, or a gain that is not a positive number.
 
     Example:
         >>> slopes_of("saturation"), slopes_of(("deadzone", 3.0)), slopes_of("leaky_relu"), slopes_of((0, 2))

@@ -3,8 +3,8 @@ r"""Piecewise linear activations on pairs, rewritten as channels of ReLU.
 .. math:: (\max(s, t), \min(s, t)) = (s, t) + (1, -1)\, \mathrm{relu}(t - s), \qquad |z| = z + 2\, \mathrm{relu}(-z),
           \qquad \sigma_\theta(z) = z + 2 v\, \mathrm{relu}(-v^T z) .
 
-So OPLU (MaxMin), the absolute value and the Householder activation are Lur'e systems with one channel a pair, or a
-unit; the state's own bias enters by one more channel, whose argument is always 1.
+Therefore OPLU (MaxMin) and the Householder activation are Lur'e systems with one channel per pair, and the absolute
+value is one with a channel per unit. The bias enters the state by one more channel, whose argument is always 1.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from stability.kernel.systems.pairwise import PairwiseSystem
 def relu_system(network: PairwiseSystem) -> DrivenSystem:
     """Return the same map as a Lur'e system with ReLU channels.
 
-    The channels' rows are differences of rows of the weights, or combinations of two: rounded once in float64, exact
-    for the absolute value.
+    The rows of the channels are combinations of two rows of the weights, with rounding errors of float64; for the
+    absolute value they are exact.
 
     Args:
-        network: with an activation that is piecewise linear.
+        network: network with a piecewise linear activation.
 
     Returns:
         ``x+ = W x + V u + B relu(z)``, with ``n/2`` channels (``n`` for ``abs``) and one for the bias.
 
     Raises:
-        UnsupportedError: modReLU, which bends.
+        UnsupportedError: modReLU, which is not piecewise linear.
 
     Example:
         >>> pairs = PairwiseSystem([[0.0, 1.0], [0.5, 0.0]], [[1.0], [2.0]], [0.1, 0.2], "oplu")

@@ -43,16 +43,16 @@ class ResidualStack(Subject):
     ``psi`` acts entry by entry. The output is :math:`s_K`.
 
     Args:
-        layers: discrete ``DrivenSystem`` or ``PairwiseSystem``, the lowest first, all reading ``w`` features.
+        layers: discrete ``DrivenSystem`` or ``PairwiseSystem`` with ``w`` inputs, the lowest first.
         encoder: ``E (w, p)``.
-        mixing: ``M_k (w, n_k)``, one a layer.
+        mixing: ``M_k (w, n_k)``, one per layer.
         scales: ``g (K, w)``, such as those of a batch norm in evaluation; ones by default.
         shifts: ``c (K, w)``; zeros by default.
         encoder_bias: ``e (w,)``; zero by default.
         mixing_bias: ``m (K, w)``; zeros by default.
         between: ``psi``, ``identity`` or ``gelu``.
         name: name in reports.
-        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.kernel.systems.parts``.
+        part: ``"PATH of WHOLE"`` for a part of a larger model, see ``stability.kernel.systems.parts``.
 
     Raises:
         ConfigurationError: no layers, other subjects, or layers in continuous time.
@@ -83,14 +83,14 @@ class ResidualStack(Subject):
     def __post_init__(self) -> None:
         layers, encoder = tuple(self.layers), as_matrix("encoder", self.encoder)
         w, count = len(encoder), len(layers)
-        as_choice("what stands before the mixing", self.between, tuple(STRETCH))
+        as_choice("activation between layer and mixing", self.between, tuple(STRETCH))
         if not layers or not all(isinstance(layer, Block) and layer.is_discrete for layer in layers):
             raise ConfigurationError("residual blocks need layers that are a discrete DrivenSystem or a PairwiseSystem")
         if len(self.mixing) != count:
-            raise DimensionError("mixing", f"{count} matrices", (len(self.mixing),), "one a layer")
+            raise DimensionError("mixing", f"{count} matrices", (len(self.mixing),), "one per layer")
         for k, layer in enumerate(layers):
             if layer.inputs != w:
-                raise DimensionError(f"the input of layer {k}", (w,), (layer.inputs,), "it reads what stands below")
+                raise DimensionError(f"the input of layer {k}", (w,), (layer.inputs,), "it reads the residual stream")
         mixing = tuple(as_matrix(f"mixing {k}", M, (w, y.outputs)) for k, (M, y) in enumerate(zip(self.mixing, layers)))
 
         def rows(name: str, value: Any, default: float) -> Array:
@@ -143,9 +143,9 @@ class ResidualStack(Subject):
     def phrase(self) -> str:
         """Describe the subject of a claim, without quantifiers."""
         blocks = "residual block" if len(self.layers) == 1 else "residual blocks"
-        named = part_phrase(self, f"network of {len(self.layers)} {blocks}")
+        title = part_phrase(self, f"network of {len(self.layers)} {blocks}")
         kinds = ", ".join(layer.kind_name for layer in self.layers)
-        return f"{named} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
+        return f"{title} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
     def advance(self, state: Array, u: Array) -> Array:
         """Run one step: ``(..., n)``, ``(..., p)`` to ``(..., n)``."""
@@ -161,12 +161,12 @@ class ResidualStack(Subject):
 
     def _step(self, state: Array, u: Array) -> tuple[Array, Array]:
         """Return the next state and its output."""
-        after, at = [], 0
+        next_states, first = [], 0
         signal = np.asarray(u, dtype=np.float64) @ self.encoder.T + self.encoder_bias
         for layer, M, g, c, m in zip(self.layers, self.mixing, self.scales, self.shifts, self.mixing_bias):
-            new = layer.advance(np.asarray(state, dtype=np.float64)[..., at : at + layer.states], signal * g + c)
-            at += layer.states
-            after.append(new)
-            seen = layer.output(new)
-            signal = signal + (_gelu(seen) if self.between == "gelu" else seen) @ M.T + m
-        return np.concatenate(after, axis=-1), signal
+            part = np.asarray(state, dtype=np.float64)[..., first : first + layer.states]
+            first += layer.states
+            next_states.append(layer.advance(part, signal * g + c))
+            y = layer.output(next_states[-1])
+            signal = signal + (_gelu(y) if self.between == "gelu" else y) @ M.T + m
+        return np.concatenate(next_states, axis=-1), signal

@@ -7,18 +7,18 @@ The network ``x+ = A x + B phi(C x + E u + b) + F u`` has a bounded activation, 
 
 make :math:`V = \max_i |x_i| / r_i` obey :math:`V^+ - 1 \le q (V - 1)` above one: the box
 :math:`|x_i| \le (1 + \eta) r_i` is never left, and entered from anywhere: after one step where ``A = 0``, else after
-:math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. Where ``|A|`` does not shrink but ``A`` does, an
-ellipsoid takes the place of that box: with :math:`\sum_j \tau_j b_j^2 \le 1`, ``b`` the bounds of what ``G = [B, F]``
-multiplies, and
+:math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. If ``A`` contracts but ``|A|`` does not, an ellipsoid
+replaces this box. Let ``b`` bound the absolute entries of :math:`(\phi, u)`, which ``G = [B, F]`` multiplies. With
+:math:`\sum_j \tau_j b_j^2 \le 1` and
 
 .. math:: q^{-1} A Y A^T + (1 - q)^{-1} G \operatorname{diag}(\tau)^{-1} G^T < Y
 
-:math:`V = x^T Y^{-1} x` obeys :math:`V^+ - 1 \le q (V - 1)`, and the box is the one around ``V <= 1``. From there on
-zonotopes (``invariant_zonotope``) enclose what the pre-activations can be ``steps`` steps later, and ever after; linear
-bounds traced back through several steps (``backward_bounds``), so often as ``backward`` says, make their ranges
-narrower. All is rounded outwards.
+:math:`V = x^T Y^{-1} x` obeys :math:`V^+ - 1 \le q (V - 1)`, and the box is the one around ``V <= 1``. Zonotopes
+(``invariant_zonotope``) then enclose the pre-activations at all times from ``steps`` steps later on. Linear bounds
+traced back through several steps (``backward_bounds``), as often as ``backward`` says, tighten these ranges. All
+bounds are rounded outwards.
 
-Of an activation without a bound (ReLU) the box is :math:`-v_i \le x_i \le r_i`, with ``falls`` for ``v``, and follows
+For an activation without a bound (ReLU) the box is :math:`-v_i \le x_i \le r_i`, with ``falls`` for ``v``, and follows
 from the signs of the weights (``kernel/theorems/decaying_boxes.py``).
 """
 
@@ -52,20 +52,20 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.bounded import prove_ball_positive
 from stability.kernel.theorems.decaying_boxes import is_unbounded, signed_balance
 
-MOST_STEPS, MOST_WINDOW = 2000, 200  # largest work that a file may ask of the checker
+MOST_STEPS, MOST_WINDOW = 2000, 200  # limits on the work of the checker
 MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
-"""Largest schedules that a file may ask of the checker."""
+"""Limits on the schedules of linear bounds that the checker accepts."""
 ROWS = "backward must hold whole numbers, (rounds, depth, sweeps, cells, memory) in each row"
 BOX = "low and high must be vectors of {p} entries with low <= high"
 Array = np.ndarray
 
 
 def why_no_zonotopes(subject: DrivenSystem) -> str | None:
-    """Return the reason why a network has no zonotopes, or ``None``."""
+    """Return the reason why this proof by zonotopes does not cover a network, or ``None`` if it does."""
     if not subject.is_discrete:
-        return "this proof is about maps, not about flows"
+        return "this proof covers networks in discrete time only"
     if is_unbounded(subject.activation) and has_feedthrough(subject.system):
-        return "with an activation that has no bound this proof is about networks without feedthrough (D = 0)"
+        return "with an unbounded activation this proof covers networks without feedthrough (D = 0) only"
     return None
 
 
@@ -74,9 +74,9 @@ class Sets:
     """Bounds of all trajectories from a known step on.
 
     Attributes:
-        low: ``(m,)`` least pre-activations.
-        high: ``(m,)`` largest.
-        states: ends ``(n,)`` of the states.
+        low: ``(m,)`` lower bounds of the pre-activations.
+        high: ``(m,)`` upper bounds.
+        states: lower and upper bounds ``(n,)`` of the states.
     """
 
     low: Array
@@ -85,10 +85,20 @@ class Sets:
 
 
 class Absorbed(ProofData):
-    """Data of absorbing sets. ``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the
-    box of states; rows of ``backward``: rounds, depth, sweeps, cells and memory of linear bounds. With ``Y`` (n, n) and
-    ``tau`` (m or m + p,) the box is that around an ellipsoid. With ``falls`` (n,) it goes that far below zero, and
-    ``r`` above.
+    """Data of absorbing sets, in the notation of the module.
+
+    Attributes:
+        low: ``(p,)`` lower ends of the inputs.
+        high: ``(p,)`` upper ends.
+        r: ``(n,)`` half-widths of the box of states, or its upper ends if ``falls`` is given.
+        share: ``q``.
+        room: ``eta``.
+        steps: steps of the zonotopes.
+        window: steps that keep the zonotopes' generators.
+        backward: ``(k, 5)``; a row holds rounds, depth, sweeps, cells and memory of linear bounds.
+        Y: ``(n, n)`` matrix of the ellipsoid, if there is one.
+        tau: ``(m,)`` or ``(m + p,)`` weights of the ellipsoid.
+        falls: ``(n,)`` the box of states begins at ``-falls``.
     """
 
     low: Annotated[Input, BOX]
@@ -105,7 +115,7 @@ class Absorbed(ProofData):
 
     @property
     def settled(self) -> int:
-        """Return the steps from the first box to the last sets."""
+        """Return the number of steps from the first box to the last sets."""
         return steps_made(self.steps, self.backward)
 
     def entry(self, levels: int = 1) -> str:
@@ -124,10 +134,10 @@ class Absorbed(ProofData):
         """Bound pre-activations and states once the sets have settled.
 
         Raises:
-            Refused: there are none, or the data ask for more than a checker does.
+            Refused: the sets are not proved, or the data exceed the limits of the checker.
         """
         require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
-        require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
+        require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than the checker's limit")
         self._absorbs(subject)
         box = wide_box(self.r, self.room), None if self.falls is None else wide_box(self.falls, self.room)
         tube = InvariantZonotope(subject, self.low, self.high, box[0], self.window, box[1])
@@ -140,16 +150,16 @@ class Absorbed(ProofData):
         require(not (schedules and has_feedthrough(subject.system)), "bounds are not traced back through feedthrough")
         for schedule in schedules:
             fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
-            require(fits, "more histories of inputs than this checker follows")
+            require(fits, "more histories of inputs than the checker's limit")
             bounds.follow(schedule)
-        require((bounds.low <= bounds.high).all(), "the sets are empty: that cannot be")
+        require((bounds.low <= bounds.high).all(), "lower bounds exceed upper bounds: the sets would be empty")
         return Sets(bounds.low, bounds.high, bounds.states)
 
     def _schedules(self) -> list[Schedule]:
         """Return the rows of ``backward``.
 
         Raises:
-            Refused: they are none, or ask for more than a checker does.
+            Refused: they are malformed, or exceed the limits of the checker.
         """
         rows = np.zeros((0, 5)) if self.backward is None else self.backward
         require(rows.ndim == 2 and rows.shape[1:] == (5,) and len(rows) <= 16, ROWS)
@@ -165,9 +175,9 @@ class Absorbed(ProofData):
         """
         r, q = self.r, self.share
         require((r > 0).all(), "r must be positive")
-        words = "share must lie in [0, 1), room be positive (zero where share is) and at most 1"
+        words = "share must lie in [0, 1) and room in (0, 1], or both must be zero"
         require(0.0 <= q < 1.0 and 0.0 <= self.room <= 1.0 and (self.room > 0.0 or q == 0.0), words)
-        require((1.0 + self.room) - 1.0 == self.room, "room must be a number that stays itself when one is added")
+        require((1.0 + self.room) - 1.0 == self.room, "(1 + room) - 1 must equal room in float64")
         if self.falls is not None:
             self._by_signs(subject, self.falls)
             return
@@ -185,13 +195,13 @@ class Absorbed(ProofData):
         Raises:
             Refused: it is not proved.
         """
-        require(self.Y is None and self.tau is None, "falls belong to no ellipsoid")
+        require(self.Y is None and self.tau is None, "falls and an ellipsoid (Y, tau) exclude each other")
         require(bool(activation(subject.activation).pieces), "falls are for piecewise linear activations")
         require(not has_feedthrough(subject.system), "falls are for networks without feedthrough")
         require((falls > 0).all() and self.share > 0.0, "falls and share must be positive")
         kept, added = signed_balance(subject, self.r, falls, self.low, self.high)
         for side, own, more in zip((self.r, falls), kept, added):
-            require((own <= self.share * side * (1 - 1e-15)).all(), "what the weights keep is not within the share")
+            require((own <= self.share * side * (1 - 1e-15)).all(), "the weights are not proved to contract by share")
             require((own + more <= side * (1 - 1e-15)).all(), "a step may leave the box")
 
     def _in_ellipsoid(self, subject: DrivenSystem) -> None:
@@ -203,34 +213,35 @@ class Absorbed(ProofData):
         Y, tau, q = self.Y, self.tau, self.share
         if Y is None or tau is None:
             raise Refused("Y and tau belong together")
-        push, bounds = input_bounds(subject, self.low, self.high)
-        require(
-            tau.shape == bounds.shape and (tau > 0).all() and (tau <= LIMIT).all(), "tau must be positive, one a push"
-        )
-        require(q > 1e-30, "share must be positive where there is an ellipsoid")
+        G, bounds = input_bounds(subject, self.low, self.high)
+        words = "tau must hold one positive number per activation and per input that enters the state"
+        require(tau.shape == bounds.shape and (tau > 0).all() and (tau <= LIMIT).all(), words)
+        require(q > 1e-30, "with an ellipsoid share must be positive")
         admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
         require(admitted, "the weights tau do not admit every value of the activation and input")
         require(prove_positive_definite(Y).holds, "Y is not proved positive definite")
         A = system_balls(subject.system)[0]
-        reach = (push * Ball(1.0 / tau, 4 * EPS / tau)[None, :]) @ push.T
-        keep, over = (Ball(np.array(1.0 / v), np.array(8 * EPS / v)) for v in (q, 1.0 - q))
-        slack = Y - keep * (A @ (Y @ A.T)) - over * reach
+        reach = (G * Ball(1.0 / tau, 4 * EPS / tau)[None, :]) @ G.T
+        state_weight, reach_weight = (Ball(np.array(1.0 / v), np.array(8 * EPS / v)) for v in (q, 1.0 - q))
+        slack = Y - state_weight * (A @ (Y @ A.T)) - reach_weight * reach
         require(prove_ball_positive(slack), "a step may leave the ellipsoid: its inequality is not proved")
-        require((self.r * self.r * (1 - 4 * EPS) >= np.diagonal(Y)).all(), "the box is not around the ellipsoid")
+        require((self.r * self.r * (1 - 4 * EPS) >= np.diagonal(Y)).all(), "the box does not contain the ellipsoid")
 
 
 def wide_box(r: Array, room: float) -> Array:
-    """Return half widths of the box of the states, rounded up."""
+    """Return ``(1 + room) r``, the half-widths of the box that trajectories enter in finite time, rounded up."""
     return np.nextafter((1.0 + room) * r, np.inf) if room else r
 
 
 def bounds_in_invariant_box(box: Array, below: Array | None, states: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Bound states that never leave a box, which goes as far below zero as above unless ``below`` says otherwise."""
+    """Intersect bounds of the states with the invariant box ``[-below, box]``, by default ``[-box, box]``."""
     return np.maximum(states[0], -(box if below is None else below)), np.minimum(states[1], box)
 
 
 def input_bounds(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:
-    """Return ``G = [B, F]`` and bounds of its argument: activations first, then inputs that enter the state."""
+    """Return ``G = [B, F]`` and bounds of ``(phi, u)``, which it multiplies; without ``F`` only ``B`` and those of
+    ``phi``.
+    """
     _, B, _, _ = system_balls(subject.system)
     bounds = np.full(subject.system.channels, activation(subject.activation).bound)
     if not subject.F.any():
@@ -240,7 +251,7 @@ def input_bounds(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, 
 
 
 def box_balance(subject: DrivenSystem, r: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Bound ``|A| r`` above, and the terms that activation and inputs add to each state."""
+    """Return upper bounds of ``|A| r`` and of ``s``, the terms that activation and inputs add to each state."""
     A, B, _, _ = system_balls(subject.system)
     kept = (Ball.exact(A.upper()) @ r).upper() if A.mid.any() or A.rad.any() else np.zeros(subject.states)
     bound = np.full(subject.system.channels, activation(subject.activation).bound)

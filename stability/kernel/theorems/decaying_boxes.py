@@ -1,16 +1,16 @@
 r"""Absorbing boxes of networks with a piecewise linear activation, by the signs of their weights.
 
-An activation with :math:`\phi(0) = 0` whose slopes are at most :math:`s_+` right of zero and :math:`s_-` left of it (of
-ReLU one and zero) keeps :math:`\phi(z) \le s_+ \max(z, 0)` and :math:`-\phi(z) \le s_- \max(-z, 0)`. With positive and
-negative parts of matrices apart, :math:`M = M^+ - M^-`, states in :math:`-v \le x \le p` give
+Let an activation with :math:`\phi(0) = 0` have slopes of at most :math:`s_+` right of zero and :math:`s_-` left of it
+(one and zero for ReLU). Then :math:`\phi(z) \le s_+ \max(z, 0)` and :math:`-\phi(z) \le s_- \max(-z, 0)`. With the
+positive and negative parts of matrices, :math:`M = M^+ - M^-`, states in :math:`-v \le x \le p` give
 
 .. math:: x^+ \le A^+ p + A^- v + B^+ s_+ \zeta_+ + B^- s_- \zeta_- + F u, \qquad
           \zeta_+ = C^+ p + C^- v + (E u + b)^+, \quad \zeta_- = C^+ v + C^- p + (E u + b)^-,
 
-and the like from below: a map of the pair ``(p, v)`` that is affine with non-negative entries, ``K (p, v) + S``. Where
-:math:`K (p, v) \le q (p, v)` and :math:`K (p, v) + S \le (p, v)`, :math:`V = \max(x_i / p_i, -x_i / v_i)` obeys
-:math:`V^+ - 1 \le q (V - 1)` above one. Negative weights between units of ReLU do not make these boxes wider, so that
-they exist for networks whose steps are not contracting in any norm of sizes.
+and a similar lower bound. Together they are an affine map ``K (p, v) + S`` with non-negative entries. If
+:math:`K (p, v) \le q (p, v)` and :math:`K (p, v) + S \le (p, v)`, then :math:`V = \max(x_i / p_i, -x_i / v_i)` obeys
+:math:`V^+ - 1 \le q (V - 1)` above one. Negative weights between ReLU units do not widen these boxes. Therefore they
+exist also for networks whose matrix of absolute weights does not contract.
 """
 
 from __future__ import annotations
@@ -48,42 +48,41 @@ def steepest_sides(phi: Activation) -> tuple[float, float]:
 
 
 def _parts(ball: Ball) -> tuple[Array, Array]:
-    """Bound the positive and the negative part of every matrix in a ball above."""
+    """Return upper bounds of the positive and the negative parts of all matrices in a ball."""
     low, high = ball.endpoints() if ball.rad.any() else (ball.mid, ball.mid)
     return np.maximum(high, 0.0), np.maximum(-low, 0.0)
 
 
 def _both(ball: Ball, up: Array, down: Array) -> tuple[Array, Array]:
-    """Bound ``M v`` and ``-M v`` for non-negative ``-down <= v <= up``."""
+    """Return upper bounds of ``M v`` and ``-M v`` for ``-down <= v <= up``, with ``up`` and ``down`` non-negative."""
     plus, minus = _parts(ball)
-    joined, turned = np.hstack([plus, minus]), np.hstack([minus, plus])
     both = np.concatenate([up, down])
-    return upper_product(joined, both), upper_product(turned, both)
+    return upper_product(np.hstack([plus, minus]), both), upper_product(np.hstack([minus, plus]), both)
 
 
 def _endpoints(matrix: Array, low: Array, high: Array, offset: Array) -> tuple[Array, Array]:
-    """Bound ``M u + offset`` and its negative for inputs in a box, both non-negative."""
-    ball, still = Ball.exact(matrix), np.zeros_like(offset)
+    """Return non-negative upper bounds of ``M u + offset`` and of its negative for inputs in a box."""
+    ball, zeros = Ball.exact(matrix), np.zeros_like(offset)
     middle = 0.5 * (low + high)
     reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
     centre = ball @ middle + offset if matrix.size else Ball.exact(offset)
-    swing = upper_product(np.abs(matrix), reach) if matrix.size else still
+    radius = upper_product(np.abs(matrix), reach) if matrix.size else zeros
     least, most = centre.endpoints()
-    top, bottom = np.nextafter(most + swing, np.inf), np.nextafter(swing - least, np.inf)
+    top, bottom = np.nextafter(most + radius, np.inf), np.nextafter(radius - least, np.inf)
     return np.maximum(top, 0.0), np.maximum(bottom, 0.0)
 
 
 def signed_balance(
     subject: DrivenSystem, up: Array, down: Array, low: Array, high: Array
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Bound ``K (p, v)`` and ``S`` above, each by its part from above and from below.
+    """Return upper bounds of ``K (p, v)`` and of ``S``, each as a pair of its parts for ``p`` and ``v``.
 
     Args:
-        subject: a map without feedthrough, its activation piecewise linear.
-        up: ``(n,)`` ``p``.
-        down: ``(n,)`` ``v``.
-        low: ``(p,)`` least inputs.
-        high: ``(p,)`` largest inputs.
+        subject: a map without feedthrough, with a piecewise linear activation.
+        up: ``p (n,)``.
+        down: ``v (n,)``.
+        low: ``(p,)`` lower bounds of the inputs.
+        high: ``(p,)`` upper bounds of the inputs.
 
     Example:
         >>> from stability.systems import LureSystem
@@ -95,11 +94,11 @@ def signed_balance(
     """
     A, B, C, _ = system_balls(subject.system)
     right, left = steepest_sides(activation(subject.activation))
-    seen = _both(C, up, down)
-    given = _endpoints(subject.E, low, high, subject.b)
-    own, through = _both(A, up, down), _both(B, right * seen[0], left * seen[1])
-    kept = tuple(np.nextafter(a + b, np.inf) for a, b in zip(own, through))
+    from_state = _both(C, up, down)
+    from_input = _endpoints(subject.E, low, high, subject.b)
+    linear, activated = _both(A, up, down), _both(B, right * from_state[0], left * from_state[1])
+    kept = tuple(np.nextafter(a + b, np.inf) for a, b in zip(linear, activated))
     entered = _endpoints(subject.F, low, high, np.zeros(len(subject.F), dtype=np.float64))
-    pushed = _both(B, right * given[0], left * given[1])
-    added = tuple(np.nextafter(a + b, np.inf) for a, b in zip(entered, pushed))
+    activated = _both(B, right * from_input[0], left * from_input[1])
+    added = tuple(np.nextafter(a + b, np.inf) for a, b in zip(entered, activated))
     return (kept[0] * (1 + 1e-15), kept[1] * (1 + 1e-15)), (added[0] * (1 + 1e-15), added[1] * (1 + 1e-15))

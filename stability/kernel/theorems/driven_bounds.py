@@ -1,8 +1,8 @@
 r"""Theorem ``driven_bounds``: a box that every trajectory enters under inputs in a box.
 
-The states lie in a box ``[least, most]`` from a known step on, inside of which the last of the sets of
-``absorbing_sets`` are: a zonotope's own ends, or what is left of them where linear bounds traced back say more. Its
-diagonal bounds how far apart any two states can be from then on.
+From a known step on, the states lie in a box ``[least, most]``, which contains the last of the sets of
+``absorbing_sets``: the bounds of the zonotope, intersected with backward linear bounds. The diagonal of the box bounds
+the distance of any two states from then on.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ ENDS = "least and most must be vectors of {n} entries with least <= most"
 
 
 def within_diagonal(low: np.ndarray, high: np.ndarray, diagonal: float) -> float:
-    """Return the mean width of a box after proving the bound on its diagonal.
+    """Prove the bound of the diagonal of a box; return the mean width of the box.
 
     Raises:
-        Refused: it is longer.
+        Refused: the diagonal is longer.
     """
-    across = np.nextafter(high - low, np.inf)
-    require(
-        float(euclidean_norms(across)) * (1 + (len(across) + 8) * EPS) <= diagonal, "the diagonal of the box is longer"
-    )
-    return float(np.mean(across))
+    widths = np.nextafter(high - low, np.inf)
+    length = float(euclidean_norms(widths)) * (1 + (len(widths) + 8) * EPS)
+    require(length <= diagonal, "the diagonal of the box is longer")
+    return float(np.mean(widths))
 
 
 @certifies(
     "driven_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=why_no_zonotopes, size=SIZE
 )
 class DrivenBounds(Absorbed):
-    """Final box of states: ``least``, ``most`` (n,), and ``diagonal``, at least its length."""
+    """Absorbing box of states: ``least``, ``most`` (n,), and ``diagonal``, an upper bound of its diagonal."""
 
     least: Annotated[State, ENDS]
     most: Annotated[State, ENDS]
     diagonal: Number
 
     def bounded(self, subject: DrivenSystem | LayerStack, levels: int = 1) -> str:
-        """State the claim about a network, or about a stack of levels."""
+        """State the claim about a network, or about a stack with a number of levels."""
         box, names = (self.low, self.high), ("least", "most")
         return stays_in_box(subject, box, names, self.diagonal, self.entry(levels))
 

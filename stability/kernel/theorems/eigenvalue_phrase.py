@@ -1,4 +1,4 @@
-"""Phrases for unstable eigenvalues: by number where proved, else by the side of the boundary."""
+"""Phrases for unstable eigenvalues: with the number if it is proved, else with the region alone."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ class Unstable(ProofData):
         """Return the eigenvalue that the proof names, or ``None``."""
         return None if self.eigenvalue is None else complex(*self.eigenvalue)
 
-    def outside(self, matrix: Matrix, discrete: bool, otherwise: str, *, strict: bool = True) -> str:
-        """Return the proved property of an eigenvalue of every matrix in a ball, the named one if there is a name.
+    def outside(self, matrix: Matrix, discrete: bool, reason: str, *, strict: bool = True) -> str:
+        """Prove that every matrix in a ball has an eigenvalue outside the stability region; return the result in words.
+
+        If the proof names an eigenvalue, it is proved for this one.
 
         Raises:
-            Refused: nothing is proved, in these words.
+            Refused: it is not proved; the text is ``reason``.
         """
         proved = prove_not_stable(matrix, discrete, self.named, strict=strict)
-        require(proved is not None, otherwise)
+        require(proved is not None, reason)
         return str(proved)
 
     def phrase(self, discrete: bool, *, strict: bool = True) -> str:
@@ -34,7 +36,7 @@ class Unstable(ProofData):
         return eigenvalue_phrase(self.named, discrete, strict=strict)
 
     def unstable(self, inputs: str, discrete: bool, found: str = "equilibrium whose Jacobian", where: str = "") -> str:
-        """State that an equilibrium or orbit under the inputs has an unstable eigenvalue, in a part ``where``."""
+        """State that an equilibrium or orbit under the inputs has an unstable eigenvalue; ``where`` names a part."""
         noun = found.partition(" ")[0]
         return f"Under {inputs} there is an {found} has {self.phrase(discrete)}{where}. This {noun} is unstable."
 
@@ -54,13 +56,13 @@ def _decimal(value: float, places: int) -> str:
 
 
 def _number(value: complex) -> str:
-    """Format six digits of the larger part, and the other part to the same place."""
+    """Format six digits of the larger of real and imaginary part, and the other one to the same decimal place."""
     places = 5 - math.floor(math.log10(max(abs(value.real), abs(value.imag))))
     real, imag = _decimal(value.real, places), _decimal(abs(value.imag), places)
     if not float(imag):
         return real
-    turn = f"{imag}i"
-    return f"{real} {'+' if value.imag > 0 else '-'} {turn}" if float(real) else f"{'-' * (value.imag < 0)}{turn}"
+    sign = "+" if value.imag > 0 else "-"
+    return f"{real} {sign} {imag}i" if float(real) else f"{'-' * (value.imag < 0)}{imag}i"
 
 
 def eigenvalue_phrase(value: complex | None, discrete: bool, *, strict: bool = True) -> str:
@@ -68,7 +70,7 @@ def eigenvalue_phrase(value: complex | None, discrete: bool, *, strict: bool = T
 
     Args:
         value: the eigenvalue that the proof names, or ``None``.
-        discrete: unit circle instead of the imaginary axis.
+        discrete: whether the boundary is the unit circle instead of the imaginary axis.
         strict: require that an unnamed eigenvalue lies outside the closed stability region, not on its boundary.
 
     Returns:

@@ -1,18 +1,18 @@
 r"""Theorems that refute contraction by equilibria, proved to exist by Krawczyk's test.
 
-``two_equilibria``: two different equilibria under one constant input, each proved to exist. Both are trajectories under
-the same input, and their distance never changes.
+``two_equilibria``: two different equilibria under one constant input. Both are trajectories under the same input, and
+their distance never changes.
 
-``unstable_equilibrium``: an equilibrium that nearby trajectories leave. Its existence in a box around the stored state
-is proved by Krawczyk's test, for the stored constant input; then an eigenvalue outside the stability region is proved
-for *every* Jacobian over the box. A network that contracts at an exponential rate has no such equilibrium.
+``unstable_equilibrium``: an equilibrium that nearby trajectories leave. Krawczyk's test proves that it exists in a box
+around the stored state, under the stored constant input. Then *every* Jacobian over the box is proved to have an
+eigenvalue outside the stability region. A network that contracts at an exponential rate has no such equilibrium.
 
-``unstable_everywhere``: there is such an equilibrium under every constant input. For networks without linear part,
-:math:`\dot x = B \phi(z)`, :math:`z = C x + D \phi(z) + E u + b` with :math:`\phi(0) = 0`, and their Euler and
-midpoint maps, such as the neural ODE and the antisymmetric RNN. Where ``C`` has full row rank, every constant input has
-a state with :math:`C x = -(E u + b)`; there ``z = 0`` solves the channel equation, nothing moves, and the Jacobian is
-the same for every input: that of the slopes :math:`\phi'(0)`. Full rank is proved by :math:`|I - C R|_\infty < 1` for
-an approximate right inverse ``R``.
+``unstable_everywhere``: every constant input has such an equilibrium. This is about networks without linear part,
+:math:`\dot x = B \phi(z)`, :math:`z = C x + D \phi(z) + E u + b` with :math:`\phi(0) = 0`, and about their Euler and
+midpoint maps; examples are the neural ODE and the antisymmetric RNN. If ``C`` has full row rank, every constant input
+has a state with :math:`C x = -(E u + b)`. There ``z = 0`` solves the channel equation, the state is an equilibrium, and
+the Jacobian for the slopes :math:`\phi'(0)` is the same for every input. Full rank is proved by
+:math:`|I - C R|_\infty < 1` for an approximate right inverse ``R``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from stability.kernel.theorems.eigenvalue_phrase import Unstable
 
 
 def refuted(claim: Claim, which: str = "Some") -> str:
-    """State that contraction fails, or that some or no constant input has a globally stable equilibrium."""
+    """State that the claim is false: of contraction, or of a globally stable equilibrium for every constant input.
+
+    ``which`` is ``Some`` if one constant input has no such equilibrium, ``No`` if none has one.
+    """
     lacking = f"{which} constant input has a globally asymptotically stable equilibrium."
     if which == "Some":
         lacking = "Some constant input has no globally asymptotically stable equilibrium."
@@ -47,7 +50,7 @@ def refuted(claim: Claim, which: str = "Some") -> str:
     size="state1, state2 and input must be finite vectors of the network's sizes",
 )
 class TwoEquilibria(ProofData):
-    """Data: two states and the constant input under which they are at rest."""
+    """Data: two equilibria and their constant input."""
 
     state1: State
     state2: State
@@ -59,12 +62,9 @@ class TwoEquilibria(ProofData):
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         boxes: list[Ball] = []
-        for place, state in (("first", self.state1), ("second", self.state2)):
-            box = required(
-                enclose_equilibrium(subject, state, self.input),
-                f"no equilibrium is proved to exist at the {place} state",
-            )
-            boxes.append(box.states)
+        for which, state in (("first", self.state1), ("second", self.state2)):
+            reason = f"no equilibrium is proved to exist at the {which} state"
+            boxes.append(required(enclose_equilibrium(subject, state, self.input), reason).states)
         gap = distance(*boxes)
         require(gap > 0.0, "the two boxes overlap: the equilibria may be the same")
         return f"two equilibria proved to exist, at least {gap:.3g} apart"
@@ -74,7 +74,7 @@ def smooth_slopes(name: str, channels: Ball) -> Ball:
     """Enclose the activation's slopes over boxes of pre-activations.
 
     Raises:
-        Refused: there may be no Jacobian.
+        Refused: a kink lies in the boxes.
     """
     slopes = activation_slopes(name, channels)
     smooth = not activation(name).kinks or not slopes.rad.any()
@@ -89,7 +89,7 @@ def smooth_slopes(name: str, channels: Ball) -> Ball:
     size="state and input must be finite and of the network's sizes",
 )
 class UnstableEquilibrium(Unstable):
-    """Data: a state and the constant input under which it is at rest."""
+    """Data: an equilibrium and its constant input."""
 
     state: State
     input: Input
@@ -114,20 +114,20 @@ SMOOTH = ("tanh", "identity")  # phi(0) = 0 and phi'(0) = 1
 
 
 def why_not_everywhere(subject: DrivenSystem) -> str | None:
-    """Return why the network may lack an equilibrium with ``z = 0`` under some input; ``None`` if each has one."""
+    """Return the reason why ``unstable_everywhere`` does not cover a network, or ``None``."""
     system = subject.system
     base = system if system.origin is None else system.origin.base
-    still = np.eye(base.states) if base.is_discrete else np.zeros((base.states, base.states))
+    no_motion = np.eye(base.states) if base.is_discrete else np.zeros((base.states, base.states))
     m = base.channels
     if subject.activation not in SMOOTH or m == 0:
-        return f"this proof is about the activations {' and '.join(SMOOTH)}"
-    if not np.array_equal(base.A, still) or subject.F.any():
-        return "this proof is about networks without a linear part, whose input enters the channels"
+        return f"this proof covers the activations {' and '.join(SMOOTH)} only"
+    if not np.array_equal(base.A, no_motion) or subject.F.any():
+        return "this proof covers only networks without a linear part, whose input enters the channels"
     for k in range(m, system.channels, m):  # the stages of the midpoint rule read the same input
         if not (
             np.array_equal(subject.E[k : k + m], subject.E[:m]) and np.array_equal(subject.b[k : k + m], subject.b[:m])
         ):
-            return "the stages of the discretisation read different inputs"
+            return "the stages of the discretization read different inputs"
     right = np.asarray(np.linalg.pinv(base.C), dtype=np.float64)
     if not (np.isfinite(right).all() and row_sum_norm(np.eye(m) - Ball.exact(base.C) @ right) < 1.0):
         return "C is not proved to have full row rank"

@@ -84,7 +84,7 @@ def _all_steps(gain: float, growth: float, horizon: float | None, discrete: bool
     total, r = horizon * factor * factor, growth * growth
     if abs(r - 1.0) > 1e-6:
         total = min(total, (1.0 - r**horizon) / (1.0 - r))
-    # r is off by half a unit of the last place, its power by horizon of them, the quotient by 2e-10 more
+    # error of r: half a unit in the last place; of its power: horizon such units; of the quotient: 2e-10 more
     return round_up(gain * math.sqrt(total) * (1.0 + 1e-9 + 2.0 * horizon * 2.0**-52))
 
 
@@ -171,7 +171,7 @@ def check_gain(
         mode: ``running`` or ``terminal``.
 
     Returns:
-        Whether it is proved, and why not.
+        Whether the inequality is proved, and the reason.
 
     Example:
         >>> lag = LureSystem.linear([[-1.0]])
@@ -239,15 +239,15 @@ def dissipation(
 
     Args:
         system: the system.
-        P: ``(n, n)``, the storage; of a step that has two, the one after it.
+        P: ``(n, n)``, the storage; the one after the step if ``before`` is given.
         L: ``(m,)`` multipliers.
         inputs: ``E (m, p)`` and ``F (n, p)``.
         H: ``(k, n)`` state to output, or ``None`` to leave ``|H x|^2`` out.
         gain: ``g``.
-        growth: ``lambda`` or ``rho``; zero where the storage before a step is given.
-        before: ``(n, n)``, the storage before the step, subtracted unchanged.
-        from_rest: whether the step begins at ``x = 0``, so that the inequality is needed there only.
-        big: ``majorant(system)``, where it is known already.
+        growth: ``lambda`` or ``rho``; zero if ``before`` is given.
+        before: ``(n, n)``, the storage before the step, subtracted as it is.
+        from_rest: whether the step starts at ``x = 0``, so that the inequality is needed only there.
+        big: ``majorant(system)``, if it is computed already.
 
     Returns:
         The outcome.

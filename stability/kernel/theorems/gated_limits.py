@@ -1,12 +1,12 @@
-r"""Theorems on gated cells: an absorbing box, one equilibrium for each constant input.
+r"""Theorems on gated cells: an absorbing box, and one equilibrium for each constant input.
 
-``gated_bounds``: no step leaves the box and every trajectory enters it (``gated.bounds.absorbs``), under every input of
-the cell's box.
+``gated_bounds``: no step leaves the box and every trajectory enters it, under every input of the cell's input box.
 
 ``gated_equilibrium``: a proof of contraction on such a box, by ``interval_jacobian`` or ``interval_lmi``. Under a
-constant input a trajectory in the box and the same a step later are two trajectories in it, so that its steps are
-summable: it ends in a fixed point, and two fixed points are two trajectories whose difference does not decay. Every
-equilibrium has :math:`|h| < 1` and is a trajectory that enters the box, so that there is none outside.
+constant input, a trajectory in the box and the same trajectory one step later approach each other exponentially.
+Therefore its steps are summable and it converges to a fixed point. There is only one, since the difference of two fixed
+points would not decay. Every equilibrium has :math:`|h| < 1` and is a trajectory that enters the box, so that no
+equilibrium lies outside.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLm
 
 @certifies("gated_bounds", subject=GatedCell, claim="bounded_in_box", value="diagonal")
 class GatedBounds(ProofData):
-    """Final box of states: ``low``, ``high`` (n,), of an LSTM ``h`` before ``c``; ``diagonal``: at least its length."""
+    """Absorbing box of states: ``low``, ``high`` (n,), for an LSTM ``h`` before ``c``, and a bound of its diagonal."""
 
     low: Annotated[State, BOX]
     high: Annotated[State, BOX]
@@ -63,12 +63,12 @@ class GatedEquilibrium(ProofData):
         return one_equilibrium(subject, start_phrase(subject))
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
-        named = "equilibrium" if subject.input_low is None else "equilibrium_in_box"
-        require(claim.name == named, f"about this cell and its inputs the claim is {named}")
-        both = {"low": self.low, "high": self.high, "rate": self.rate, "overshoot": self.overshoot}
+        expected = "equilibrium" if subject.input_low is None else "equilibrium_in_box"
+        require(claim.name == expected, f"for this cell and its inputs the claim must be {expected}")
+        common = {"low": self.low, "high": self.high, "rate": self.rate, "overshoot": self.overshoot}
         rest = {name: getattr(self, name) for name in ("P", "L", "p_min", "p_max")}
         if self.d is not None:
-            require(all(value is None for value in rest.values()), "d belongs to no metric P")
-            return IntervalJacobian.of({**both, "d": self.d}).check(subject, claim)
-        require(all(value is not None for value in rest.values()), "it lacks d, or P, L, p_min and p_max")
-        return IntervalLmi.of({**both, **rest}).check(subject, claim)
+            require(all(value is None for value in rest.values()), "d and a metric P exclude each other")
+            return IntervalJacobian.of({**common, "d": self.d}).check(subject, claim)
+        require(all(value is not None for value in rest.values()), "the data lack d, or P, L, p_min and p_max")
+        return IntervalLmi.of({**common, **rest}).check(subject, claim)

@@ -1,8 +1,8 @@
 """Theorems that refute contraction of a gated cell by periodic orbits.
 
-``gated_orbits``: two different points on periodic orbits under one constant or periodic input. Their distance comes
-back after the common period, for ever. Equilibria under a constant input are orbits of period one; one orbit longer
-than the input's period is enough by itself, run by two trajectories one period of the input apart.
+``gated_orbits``: two different points on periodic orbits under one constant or periodic input. Their distance is
+periodic, so it does not converge to zero. Equilibria under a constant input are orbits of period one. One orbit longer
+than the input's period is enough: two trajectories run along it one period of the input apart.
 
 ``gated_unstable``: an orbit or equilibrium, proved to exist, with a multiplier proved to lie outside the unit circle
 (an eigenvalue of the product of the Jacobians along it), so that trajectories beside it leave it.
@@ -31,17 +31,17 @@ SHORT = 7
 
 
 def inputs_of(subject: Any, value: Array) -> Array:
-    """Return the input of a proof as ``(q, p)``, from ``(p,)`` or up to 24 periodic ones.
+    """Return the input of a proof as ``(q, p)``, from one vector ``(p,)`` or a period of up to 24.
 
     Args:
-        subject: the cell, or a stack, whose lowest layer reads it.
-        value: value in the proof.
+        subject: the cell, or a stack whose lowest layer reads the input.
+        value: input in the proof.
 
     Returns:
         The inputs.
 
     Raises:
-        Refused: no input of the cell.
+        Refused: a wrong shape or size, or outside the cell's input box.
     """
     value, cell = as_rows(value), getattr(subject, "layers", (subject,))[0]
     fits = value.ndim == 2 and value.shape[1] == cell.inputs and 1 <= len(value) <= LONGEST_INPUT
@@ -75,7 +75,7 @@ def orbit_of(value: Array, n: int, period: int) -> Array | None:
 
 
 def least_distance(one: Ball, two: Ball) -> float:
-    """Bound the largest entrywise distance of two points below; not positive if they may be equal."""
+    """Return a lower bound of the largest entrywise distance of two points; not positive if they may be equal."""
     return float((np.abs(one.mid - two.mid) * (1 - 1e-15) - (one.rad + two.rad) * (1 + 1e-15)).max())
 
 
@@ -134,13 +134,13 @@ class UnstableOrbit(Unstable):
         return theorem(subject, NOT_CONTRACTING, self.unstable(input_phrase(self.input), True, found, where))
 
     def multiplier(self, jacobian: Ball, whose: str) -> str:
-        """Return the proved property of a multiplier of ``whose`` outside the unit circle.
+        """Return the proved property of the multiplier outside the unit circle; ``whose`` names its owner.
 
         Raises:
-            Refused: nothing is.
+            Refused: no such multiplier is proved.
         """
-        otherwise = f"no multiplier {whose}outside the unit circle is proved near the stored one"
-        return self.outside(Matrix(jacobian, np.ones(len(jacobian.mid))), True, otherwise)
+        reason = f"no multiplier {whose}outside the unit circle is proved near the stored one"
+        return self.outside(Matrix(jacobian, np.ones(len(jacobian.mid))), True, reason)
 
     @property
     def what(self) -> str:

@@ -14,7 +14,7 @@ from stability.kernel.systems.classifier import Classifier
 LARGEST = 1e12
 """Largest inputs, multipliers and radii: far beyond practical values, far below overflow."""
 FINEST = 1e60
-"""Inverse of the smallest radius: squares of squares of smaller ones leave the range of floats."""
+"""Inverse of the smallest radius: the fourth power of a smaller one may underflow in later bounds."""
 WIDEST = 10_000
 """Most features of a step, since matrices of that size are stored."""
 
@@ -29,7 +29,7 @@ class LocalBall(ProofData):
     mask: AnyArray | None = None
 
     measure: ClassVar[str] = ""
-    """Norm of the theorem."""
+    """Norm that the theorem covers, ``l2`` or ``linf``."""
 
     @property
     def norm_name(self) -> str:
@@ -37,7 +37,13 @@ class LocalBall(ProofData):
         return self.measure
 
     def claimed(self, subject: Classifier, stepwise: bool = False, bounds: Pair | None = None) -> str:
-        """State the claim about a perturbation, or one at every step, with the bounds of the perturbed input."""
+        """State that the class is constant in the ball.
+
+        Args:
+            subject: the network.
+            stepwise: whether the radius bounds the norm of every step instead of the whole sequence.
+            bounds: range of the entries of the perturbed input.
+        """
         size = f"|d{'(t)' * stepwise}|_{'inf' if self.norm_name == 'linf' else '2'} <= {at_least(self.radius)}"
         steps = " at every step t" if stepwise else ""
         mask = "" if self.mask is None else ", zero outside the mask of the proof,"
@@ -53,7 +59,7 @@ class LocalBall(ProofData):
         """Check that the claim is well-defined for this network.
 
         Raises:
-            Refused: where it does not.
+            Refused: it is not.
         """
         x, mask = self.x, self.mask
         problem = subject.out_of_range
@@ -70,7 +76,7 @@ class LocalBall(ProofData):
 
 
 class LocalClippedBall(LocalBall):
-    """Ball, by default in the largest change, whose inputs may be clipped to ``bounds``."""
+    """Ball of perturbations, in l_inf unless a subclass sets another norm, with inputs within optional ``bounds``."""
 
     bounds: Pair | None = None
 

@@ -39,10 +39,10 @@ def margin_bounds(subject: Classifier, head: Array, tube: ZonotopeTube, label: i
         steps: steps of the sequence.
     """
     w, scale = -differences(head, np.asarray(label)), float(steps) if subject.reduction == "mean" else 1.0
-    bias, (least, direct) = scale * subject.bias, tube.least(w)
+    bias, (least, direct) = scale * subject.bias, tube.lower_bounds(w)
     sizes = np.abs(head) + np.abs(head[label])
     error = gamma(len(tube.y) + 16) * (
-        sizes @ (np.abs(tube.y) + tube.sides) + np.abs(bias) + abs(bias[label]) + np.abs(least)
+        sizes @ (np.abs(tube.y) + tube.half_widths) + np.abs(bias) + abs(bias[label]) + np.abs(least)
     )
     out = w @ tube.y + (bias[label] - bias) + least - error
     out[label] = np.inf
@@ -63,7 +63,7 @@ class LocalZonotopes(LocalClippedBall):
         require(tube is not None, "the tube diverges")
         assert tube is not None
         lower_bounds, _ = margin_bounds(subject, net.head, tube, self.label, len(self.x))
-        worst = int(np.argmin(lower_bounds))  # of NaN, the first one
+        worst = int(np.argmin(lower_bounds))  # the first NaN, if there is one
         require(
             lower_bounds[worst] > 0,
             f"within the radius, logit {worst} is not proved to stay below that of {self.label}",

@@ -9,14 +9,14 @@ With :math:`\Pi = \begin{bmatrix} -2\alpha\beta L & (\alpha+\beta) L \\ (\alpha+
 (in discrete time the first block is ``[A B]^T P [A B] - rho^2 diag(P, 0)``) proves for any two trajectories
 under one input that ``V = d^T P d`` decays at rate ``2 lambda`` (per step ``rho^2``).
 
-Two more rules rest on it. ``attracting_equilibrium``: under a constant input the time-``t`` map of a contracting system
-is a contraction in the norm of ``P`` (Banach): it has exactly one fixed point, the equilibrium, and every trajectory
-converges to it at the rate of the inequality. ``growth_lmi``: a step stretches differences by at most a factor, in the
-Euclidean norm (``P = I``).
+Two more rules use it. ``attracting_equilibrium``: under a constant input the time-``t`` map of a contracting system
+is a contraction in the norm of ``P``, so by Banach's theorem it has exactly one fixed point, the equilibrium, and every
+trajectory converges to it at the rate of the inequality. ``growth_lmi``: a step multiplies distances by at most a
+factor, in the Euclidean norm (``P = I``).
 
-The rounding errors are bounded through a *majorant*: the same expression with every matrix replaced by entrywise
-absolute values and every sign by plus. Every computed entry is off by at most ``gamma_k`` times it, where ``k``
-counts the longest chain of roundings, those of ``I + dt A`` and its relatives included.
+A *majorant* bounds the rounding errors: the same expression with every matrix replaced by entrywise absolute values and
+every sign by plus. The error of a computed entry is at most ``gamma_k`` times its entry, where ``k`` counts the longest
+chain of roundings, including those of ``I + dt A`` and of the other discretizations.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def majorant(system: LureSystem | LureMatrices) -> Majorant:
     base, dt, half = system.origin.base, system.origin.dt, 0.5 * system.origin.dt
 
     def product(x: Array, y: Array) -> Array:
-        # what underflows is lost to every relative bound, and a long step squared may bring it back: half an ulp a term
+        # no relative bound covers underflow, and the square of a long step may enlarge it: half an ulp for each term
         return x @ y + base.states * UNDERFLOW * np.outer(x.any(axis=1), y.any(axis=0))
 
     sizes = (np.abs(base.A), np.abs(base.B), np.abs(base.C), np.abs(base.D))
@@ -176,7 +176,7 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
         limit: one for contraction; more for a bound on growth.
 
     Returns:
-        Whether it is proved, and why not.
+        Whether the inequality is proved, and the reason.
 
     Example:
         >>> system = LureSystem.recurrent([[-2.0]], [[1.0]])
@@ -230,7 +230,7 @@ class Decay(ProofData):
         """Prove ``|d(t)| <= overshoot * decay(t) |d(0)|``, with ``p_min I < P < p_max I``.
 
         Raises:
-            Refused: it is not proved.
+            Refused: the bound is not proved.
         """
         require(decays(self.rate, system.is_discrete), no_decay(self.rate))
         reason = reason_of(check_lmi(system, self.P, self.L, self.rate))
@@ -239,10 +239,10 @@ class Decay(ProofData):
         return f"{reason}; its matrix P lies between {at_least(self.p_min)} I and {at_most(self.p_max)} I"
 
     def require_metric(self) -> None:
-        """Prove that ``p_min`` and ``p_max`` bound ``P``, and that the overshoot is that of the two.
+        """Prove that ``p_min`` and ``p_max`` bound ``P``, and that the overshoot is at least ``sqrt(p_max / p_min)``.
 
         Raises:
-            Refused: they are not.
+            Refused: one of these is not proved.
         """
         bounds = spectral_bounds(self.P, self.p_min, self.p_max)
         require(bounds.holds, f"P does not lie between p_min and p_max: {bounds.reason}")
@@ -251,7 +251,7 @@ class Decay(ProofData):
 
 
 def no_decay(rate: float) -> str:
-    """Return the refusal of a rate without decay."""
+    """Return the reason for refusing a rate without decay."""
     return f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
 
 
@@ -292,7 +292,7 @@ LARGEST_FACTOR = 1.0 + 1e-6
 
 
 def why_not_a_map(subject: LureSystem | DrivenSystem) -> str | None:
-    """Return the refusal of a system in continuous time, or ``None`` for a map."""
+    """Return the reason for refusing a system in continuous time, or ``None`` for a map."""
     return None if subject.is_discrete else "this proof is about maps, not about flows"
 
 

@@ -1,25 +1,25 @@
 r"""Theorems on networks with an activation on pairs, :math:`F(x) = \sigma(W x + V u + b)`.
 
-``pair_norm``, ``pair_growth``: in a norm :math:`|x|_D^2 = \sum_i d_i |x_i|^2` over the pairs, sorting or reflecting
-a pair and taking absolute values never stretches a difference, and neither does modReLU with :math:`b \le 0`, a
-proximal map of each pair. So
-:math:`W^T D W < \rho^2 D` makes the network contract at the rate :math:`\rho` with overshoot
-:math:`\sqrt{\max d / \min d}`, and an orthogonal ``W`` never stretches a distance.
+``pair_norm``, ``pair_growth``: let :math:`|x|_D^2 = \sum_i d_i |x_i|^2` be a norm over the pairs. Sorting or reflecting
+a pair and taking absolute values do not increase the distance of two states in this norm. Neither does modReLU with
+:math:`b \le 0`, which is a proximal map on each pair. Therefore :math:`W^T D W < \rho^2 D` makes the network contract
+at the rate :math:`\rho` with overshoot :math:`\sqrt{\max d / \min d}`, and with an orthogonal ``W`` no distance
+increases.
 
-``pair_isometry``: every activation changes the norm of a vector by a constant at most: :math:`|\sigma(z)| = |z|`, or
-:math:`|\sigma(z) - z| \le |b|` for modReLU. Where :math:`|W x| \ge |x|`, a run from :math:`x_0` therefore has
-:math:`|x_k| \ge |x_0| - c_k`, with :math:`c_k` that depends on inputs and biases and not on :math:`x_0`. Against
-the run from zero, whose state at time ``k`` is a constant as well, the distance is at least
-:math:`|x_0| - c'_k > |x_0| / 2` for all :math:`|x_0| > 2 c'_k`: no bound :math:`C \rho^k |x_0|` with
+``pair_isometry``: every activation changes the norm of a vector at most by a constant: :math:`|\sigma(z)| = |z|`, or
+:math:`|\sigma(z) - z| \le |b|` for modReLU. If :math:`|W x| \ge |x|`, a trajectory from :math:`x_0` therefore has
+:math:`|x_k| \ge |x_0| - c_k`, where :math:`c_k` depends on inputs and biases but not on :math:`x_0`. The trajectory
+from zero does not depend on :math:`x_0` either. Therefore its distance is at least
+:math:`|x_0| - c'_k > |x_0| / 2` for all :math:`|x_0| > 2 c'_k`, and no bound :math:`C \rho^k |x_0|` with
 :math:`\rho < 1` holds.
 
-``pair_linear``: for modReLU the same argument gives :math:`F^k(x_0) = W^k x_0 + O(1)`, so a network that contracts has
-:math:`|W^k| \le C \rho^k`, and every eigenvalue of ``W`` lies inside the unit circle.
+``pair_linear``: for modReLU the same argument gives :math:`F^k(x_0) = W^k x_0 + O(1)`. Therefore a network that
+contracts has :math:`|W^k| \le C \rho^k`, and every eigenvalue of ``W`` lies inside the unit circle.
 
-``pair_jump``: modReLU with a bias :math:`b_i > 0` is not continuous at :math:`z_i = 0`. Where the two rows of ``W`` of
-that pair are independent, every input has states with :math:`z_i = 0`, and beside each of them two states, as
-close as one likes, with :math:`z_i = \pm \varepsilon`, whose images are at least :math:`2 b_i` apart: no overshoot is
-large enough.
+``pair_jump``: modReLU with a bias :math:`b_i > 0` is not continuous at :math:`z_i = 0`. If the two rows of ``W`` of
+that pair are independent, every input has states with :math:`z_i = 0`. Next to each of them there are two states,
+arbitrarily close, with :math:`z_i = \pm \varepsilon`, whose images are at least :math:`2 b_i` apart. Therefore no
+overshoot is large enough.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ Array = np.ndarray
 
 
 def metric(subject: PairwiseSystem, weights: Array) -> Array:
-    """Return ``D (n,)``: the weight of each unit, from those of the pairs ``(n/2,)``."""
+    """Return the diagonal ``(n,)`` of ``D``, the weight of each unit, from the weights ``(n/2,)`` of the pairs."""
     out = np.empty(subject.states)
     out[subject.pairs] = weights[:, None]
     return out
 
 
 def prove_shrinks(subject: PairwiseSystem, weights: Array, rate: float) -> str:
-    """Prove ``W^T D W < rate^2 D``, every rounding error inside.
+    """Prove ``W^T D W < rate^2 D``, with all rounding errors included.
 
     Args:
-        subject: the network; of its ``W`` the stored entries.
+        subject: the network, with the stored entries of ``W``.
         weights: ``(n/2,)`` positive numbers.
         rate: the factor.
 
     Returns:
-        What was proved, in words.
+        The proved result in words.
 
     Raises:
-        Refused: it is not.
+        Refused: the inequality is not proved.
     """
     W, d = subject.W, metric(subject, weights)
     size = np.abs(W)
@@ -118,7 +118,7 @@ class PairNorm(ProofData):
             Refused: it is not proved.
         """
         require(decays(self.rate, discrete=True), no_decay(self.rate))
-        require(self.weights.shape == (len(subject.pairs),), "weights must hold one number a pair")
+        require(self.weights.shape == (len(subject.pairs),), "weights must hold one number per pair")
         require((self.weights > 0.0).all(), "a weight is not positive")
         low, high = float(self.weights.min()), float(self.weights.max())
         fits = overshoot_fits(self.overshoot, low, high) or (low == high and self.overshoot >= 1.0)
@@ -128,7 +128,7 @@ class PairNorm(ProofData):
 
 @certifies("pair_growth", subject=PairwiseSystem, claim="nonexpansive", value="factor", unfit=why_it_stretches)
 class PairGrowth(ProofData):
-    """Data: ``factor``, one for an orthogonal W, else slightly above."""
+    """Data: ``factor``, which is one for an orthogonal W and slightly larger otherwise."""
 
     factor: Number
 
@@ -159,7 +159,7 @@ class PairIsometry(ProofData):
 
 
 def _prove_expands(subject: PairwiseSystem) -> str:
-    """Prove ``W^T W > I``, every rounding error inside."""
+    """Prove ``W^T W > I``, with all rounding errors included."""
     W, size = subject.W, np.abs(subject.W)
     require(size.max() <= LARGEST**0.25, "an entry is too large for its rounding to be bounded here")
     product = W.T @ W
@@ -173,12 +173,12 @@ def _prove_expands(subject: PairwiseSystem) -> str:
 
 
 def _no_modrelu(subject: PairwiseSystem) -> str | None:
-    return None if subject.activation == "modrelu" else "this proof is about modReLU"
+    return None if subject.activation == "modrelu" else "this proof covers modReLU only"
 
 
 def _not_nearly_linear(subject: PairwiseSystem) -> str | None:
-    stored = "this proof is about W as stored" if subject.orthogonal else None
-    return _no_modrelu(subject) or stored
+    orthogonal = "this proof covers W as stored, not the nearest orthogonal matrix" if subject.orthogonal else None
+    return _no_modrelu(subject) or orthogonal
 
 
 @refutes("pair_linear", subject=PairwiseSystem, unfit=_not_nearly_linear)

@@ -1,22 +1,24 @@
 r"""Theorems on residual blocks around recurrent layers: gain and contraction.
 
-With ``d`` differences of two runs, ``g_k`` the gain of layer ``k`` (by its own proof), ``|.|`` of a matrix its 2-norm
-and ``c`` how far what stands before the mixing stretches a difference,
+Let ``d`` denote differences of two runs, ``g_k`` the scales in front of layer ``k``, ``G_k`` the proved l2 gain of
+layer ``k`` to its whole output, ``|M|`` the 2-norm of a matrix, and ``c`` the Lipschitz constant of the activation
+before the mixing. Then
 
 .. math:: |d s_k| \le |d s_{k-1}| + |M_k|\, c\, |d y_k| \le (1 + |M_k|\, c\, |g_k|_\infty\, G_k)\, |d s_{k-1}|,
           \qquad |d s_0| \le |E|\, |u|
 
-in the l2 norm over the sequence, ``G_k`` the gain of layer ``k`` to its whole output: ``residual_gain``. At the last
-step alone :math:`|d s_K(T)| \le |d s_{K-1}|_2 + |M_K|\, c\, |d y_K(T)|`, so the last layer's gain may be one to its
-last output. Under a linear head ``H`` the last factor is :math:`|H| + |H M_K|\, c\, |g_K|_\infty\, G_K`.
+in the l2 norm over the sequence, which proves ``residual_gain``. For the output at the last step alone,
+:math:`|d s_K(T)| \le |d s_{K-1}|_2 + |M_K|\, c\, |d y_K(T)|`, so that the last layer needs only a gain to its last
+output. With a linear head ``H`` the last factor is :math:`|H| + |H M_K|\, c\, |g_K|_\infty\, G_K`.
 
-``residual_contraction``: where layer ``k`` contracts at rate :math:`\rho_k` in a norm :math:`V_k`, which an input
-difference of size one raises by at most :math:`a_k`, and :math:`|d y_k| \le o_k V_k`, two runs under one input have
+``residual_contraction``: let layer ``k`` contract at rate :math:`\rho_k` in a norm :math:`V_k`, which an input
+difference of size one increases by at most :math:`a_k`, and let :math:`|d y_k| \le o_k V_k`. Then two runs under one
+input have
 
 .. math:: V_k(t + 1) \le \rho_k V_k(t) + a_k |g_k|_\infty \sum_{j < k} |M_j|\, c\, o_j V_j(t + 1) .
 
-So weights :math:`w > 0` with :math:`\rho_k w_k + r\, a_k |g_k|_\infty \sum_{j<k} |M_j| c\, o_j w_j \le r\, w_k` make
-:math:`\max_k V_k / w_k` shrink by ``r`` a step.
+Therefore weights :math:`w > 0` with :math:`\rho_k w_k + r\, a_k |g_k|_\infty \sum_{j<k} |M_j| c\, o_j w_j \le r\, w_k`
+make :math:`\max_k V_k / w_k` shrink by the factor ``r`` per step.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from stability.kernel.theorems.stack_contraction import CONTRACTING, GAINS, GROW
 from stability.kernel.theorems.stack_gain import Span, layer_gain
 
 Array = np.ndarray
-_SLACK = (1e-12, 1e-10, 1e-8, 1e-6)  # relative enlargements of a computed norm that are tried in turn
+_SLACK = (1e-12, 1e-10, 1e-8, 1e-6)  # relative enlargements of a computed norm, tried in turn
 
 
 def norm_above(M: Array) -> float:
@@ -79,7 +81,7 @@ def norm_above(M: Array) -> float:
 
 
 def branches(network: ResidualStack) -> list[tuple[float, float]]:
-    """Return for each block the gain from its layer's output to the blocks above, and the gain of the scales.
+    """Return for each block the gain from its layer's output to the residual stream, and the largest scale.
 
     Raises:
         Refused: a norm that is not proved.
@@ -109,8 +111,8 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
 
     Args:
         network: the blocks.
-        claims: one a layer: contraction, or a gain to its state.
-        head: ``(k, w)``; the identity where it is ``None``.
+        claims: one claim per layer: contraction, or a gain to its state.
+        head: ``(k, w)``; ``None`` for the identity.
         span: number of steps that the claim covers.
 
     Raises:
@@ -131,12 +133,12 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
 
 
 def _product_error(head: Array, M: Array) -> float:
-    """Bound the 2-norm of the rounding errors of ``head @ M`` above."""
+    """Return an upper bound of the 2-norm of the rounding errors of ``head @ M``."""
     return float(euclidean_norms(head.ravel()) * euclidean_norms(M.ravel())) * (len(M) + 4) * 2.3e-16 + LOST
 
 
 def comparison(network: ResidualStack, norms: list[Norm]) -> tuple[Array, Array]:
-    """Return ``into (K,)``: gains from the input to each layer's norm; ``out (K,)``: gains from it to the others.
+    """Return the gains ``(K,)`` from the residual stream to each layer's norm, and from that norm to the stream.
 
     Raises:
         Refused: a norm that is not proved.
@@ -206,7 +208,7 @@ class ResidualContraction(ProofData):
     def check(self, subject: ResidualStack, claim: Claim) -> str:
         w, rate = self.weights, self.rate
         require(decays(rate, discrete=True), "the rate must be one of exponential decay")
-        require(w.shape == (len(subject.layers),), "weights must hold one number a layer")
+        require(w.shape == (len(subject.layers),), "weights must hold one number per layer")
         require(bool((w > 0.0).all()), "a weight is not positive")
         require(bool((w >= 1e-100).all() and (w <= 1e100).all()), "a weight is too small or too large")
         claims = proved_layers(subject.layers, self.layers, CONTRACTING, "layer is proved to contract")

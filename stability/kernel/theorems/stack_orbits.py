@@ -1,11 +1,11 @@
 """Theorems that refute contraction of a stack by its own periodic orbits.
 
-``stack_orbits``: two different points on periodic orbits of the whole stack under one constant or periodic input, or
-one orbit that is longer than the input's period. Their distance comes back for ever.
+``stack_orbits``: two different periodic orbits of the whole stack under one constant or periodic input, or one orbit
+whose period is longer than the input's. The distance of two trajectories on them is periodic and does not decay.
 
-``stack_unstable``: an orbit or equilibrium of the whole stack with a multiplier proved to lie outside the unit circle.
-The Jacobian of a stack is block triangular, so a multiplier of one layer is one of the stack; what that layer reads is
-what the levels below put out on the orbit itself.
+``stack_unstable``: an orbit or equilibrium of the whole stack with a Floquet multiplier outside the unit circle. The
+Jacobian of a stack is block triangular, so that a multiplier of one layer is a multiplier of the stack. The input of
+that layer is the output of the levels below on the orbit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINKED = tuple(name for name, phi in ACTIVATIONS.items() if phi.kinks)
 
 
 def not_one_way(subject: LayerStack) -> str | None:
-    """Return the reason why a stack has no stepwise orbits, or ``None``."""
+    """Return the reason why these theorems do not cover a stack, or ``None``."""
     one_way = subject.directions == 1 and subject.is_discrete
     return None if one_way else "orbits are proved for discrete stacks with one direction"
 

@@ -2,9 +2,9 @@
 
 ``cascade_layer``: a witness against one layer of the lowest level, which reads the input itself.
 
-``merged_stack``: a proof against the stack as one network, formed without rounding (``merged_stack``).
+``merged_stack``: a proof against the network that merges all layers, with matrices that are free of rounding errors.
 
-Each is checked by its own rule, which must be one that refutes contraction.
+The inner proof is checked by its own rule, which must refute contraction.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MERGED_KINDS = (
     "periodic_orbits",
     "unstable_orbit",
 )
+"""Kinds of proof that ``merged_stack`` may contain."""
 
 
 class DelegatedProof(ProofData):
@@ -35,7 +36,7 @@ class DelegatedProof(ProofData):
     data: Inner
 
     def about(self, subject: Any) -> Claim:
-        """Return the claim that the other subject does not contract, in its rule's words, not yet checked."""
+        """Return the unchecked claim that the other subject does not contract, with the sentence of its rule."""
         return worded(subject, Claim("contraction", "", Verdict.REFUTED, Proof(self.kind, self.data)))
 
 
@@ -50,8 +51,8 @@ class WitnessOfLayer(DelegatedProof):
         return theorem(subject, NOT_CONTRACTING, f"Layer {self.layer}, on the lowest level, is not: {inner}")
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
-        words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
-        require(self.layer < subject.directions, words)
+        reason = "only a layer of the lowest level, which reads the input itself, refutes the stack"
+        require(self.layer < subject.directions, reason)
         known = self.kind in RULES and RULES[self.kind].subject != (LayerStack,)
         require(known, f"unknown kind of proof {self.kind[:60]!r}")
         layer = subject.layers[self.layer]
@@ -67,11 +68,11 @@ class MergedStack(DelegatedProof):
         return merged_network(subject) if self.kind in MERGED_KINDS else None
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
-        whole = self.network(subject)
-        inner = "A statement about stacks of layers." if whole is None else self.about(whole).statement
+        merged = self.network(subject)
+        inner = "A statement about stacks of layers." if merged is None else self.about(merged).statement
         return theorem(subject, NOT_CONTRACTING, f"The stack as one network is not: {inner}")
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
-        words = f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
-        whole = required(self.network(subject), words)
-        return reason_of(RULES[self.kind](whole, self.about(whole)))
+        reason = f"merging the stack into one network needs rounding, or the kind of proof is none of {MERGED_KINDS}"
+        merged = required(self.network(subject), reason)
+        return reason_of(RULES[self.kind](merged, self.about(merged)))

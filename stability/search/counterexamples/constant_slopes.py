@@ -1,8 +1,8 @@
 """Search for constant slopes that destabilize, by ascent of the leading eigenvalue.
 
-From each start the search takes vertex steps (every slope to the end of its interval that the gradient points to,
-shortened until the excess grows). One step costs a few eigenvalue problems and one eigenvector: O(n^3). For few
-channels every vertex is evaluated in the end.
+A vertex step moves every slope to the end of its interval to which the gradient points, and is shortened until the
+excess of the eigenvalue grows. It costs a few eigenvalue problems and one eigenvector, O(n^3). With few channels every
+vertex of the box of slopes is finally evaluated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 ENUMERATE = 10  # channels up to which every vertex is tried
-LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.003)  # of a step, the longest that gains
+LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.003)  # tried lengths of a step, as shares of a vertex step
 PATIENCE = 5  # ascents without progress after which the search ends
 EIGENVALUES = 10.0
-"""Operations of an eigenvalue problem, in units of n^3; it cannot be interrupted."""
+"""Operations of an eigenvalue problem, divided by n^3; it cannot be interrupted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,9 @@ def search_slopes(
     Args:
         system: the system; its slopes are the box.
         rng: source of the random starts.
-        deadline: a safety net, after which no new evaluation starts; evaluations are counted.
-        hint: slopes to start from, clipped into the box.
-        enough: stop at the end of the first ascent whose excess is above this times the size of the matrices.
+        deadline: time limit for new evaluations; normally the search ends after a fixed number of evaluations.
+        hint: slopes to start from, clipped to the box.
+        enough: the search ends after the first ascent with an excess above ``enough`` times the size of A.
         starts: number of random vertices to start from.
 
     Returns:
@@ -131,7 +131,7 @@ def _ascend(
             break
         target = np.where(current.gradient > 0, high, np.where(current.gradient < 0, low, K))
         moved = False
-        for length in LENGTHS if (target != K).any() else ():  # at the end of every interval nothing is left to try
+        for length in LENGTHS if (target != K).any() else ():  # no step is left at a vertex
             trial = target.copy() if length == 1.0 else np.clip(K + length * (target - K), low, high)
             tried = Spectrum.at(system, trial)
             size, eigenvalue = tried.largest(system.is_discrete)

@@ -40,7 +40,7 @@ def stability_excess(eigenvalues: Array, discrete: bool) -> Array:
 
 
 class Spectrum(NamedTuple):
-    """Matrix at some slopes and its eigenvalues, none on overflow."""
+    """Matrix at some slopes and its eigenvalues; no eigenvalues if the matrix overflows."""
 
     matrix: Array
     values: Array
@@ -72,7 +72,7 @@ def leading_eigenvalue(system: LureSystem, K: Array, rank: int = 0, prior: Spect
         system: the system.
         K: ``(m,)`` slopes.
         rank: 0 for the leading one; complex pairs count once.
-        prior: the spectrum there, where it has been computed.
+        prior: the spectrum at ``K``, if it is already computed.
 
     Returns:
         The eigenvalue and its gradient.

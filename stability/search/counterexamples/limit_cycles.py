@@ -1,4 +1,4 @@
-"""Periodic orbits of maps, from simulated trajectories that settle on them."""
+"""Periodic orbits of maps, from simulated trajectories that converge to them."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def refine_orbit(
         points: ``(k, n)`` approximate orbit.
         inputs: ``(q, p)``, ``q`` divides ``k``.
         steps: most Newton steps.
-        deadline: checked before each of them, whose matrix has ``(k n)^2`` entries.
+        deadline: checked before each step; the matrix of a step has ``(k n)^2`` entries.
 
     Returns:
-        The orbit, or ``None`` where Newton's method does not settle, or not in time.
+        The orbit, or ``None`` if Newton's method does not converge, or not in time.
     """
     x = np.array(points, dtype=np.float64)
     k, n = x.shape
@@ -78,12 +78,12 @@ def refine_orbit(
 def orbits_near_returns(
     driven: DrivenSystem, state: Array, inputs: Array, tries: int = 6, *, deadline: Deadline | None = None
 ) -> Iterator[Array]:
-    """Yield orbits that a run nearly closes, including repelling ones: cycles inside chaos.
+    """Yield orbits close to a run, including repelling ones: cycles inside a chaotic attractor.
 
-    The run is watched for 400 steps; where it comes back nearest, for each short period, Newton's method starts.
+    The run has 400 steps. For each short period Newton's method starts where the run returns closest to itself.
 
     Yields:
-        One closed orbit after another.
+        Refined orbits.
     """
     q, run = len(inputs), simulate_path(driven, state, inputs, 401, deadline)
     if deadline is not None and deadline.over:

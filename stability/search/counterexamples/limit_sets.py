@@ -1,7 +1,7 @@
 """Search by simulation for equilibria and periodic orbits that prove that a network does not contract.
 
-Pairs of random states run under one input until they settle. Where two of them stay apart, Newton's method makes the
-equilibria or orbits next to them exact, and their rules prove that they exist.
+Pairs of trajectories run from random states under one input until they converge to equilibria or orbits. If the two of
+a pair stay apart, Newton's method refines the equilibria or orbits near them, and the rules prove that they exist.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def search_separated_pairs(
     Constant inputs come first; for maps then inputs of period two to four, some of which saturate channels by turns.
 
     Args:
-        search: the question about a network; inputs are drawn in its region.
-        rng: source of random states and inputs.
-        inputs: ``(k, p)`` constant inputs worth trying first.
-        brief: few constant inputs, where no constant slopes destabilize.
+        search: network and region of the inputs.
+        rng: generator of the states and inputs.
+        inputs: ``(k, p)`` constant inputs to try first.
+        brief: try few constant inputs, because no constant slopes destabilize.
 
     Yields:
-        Kind and data of a witness; its rule has not seen it yet.
+        Kind and data of a witness, not yet checked by its rule.
     """
     driven, region, deadline = search.subject, search.region, search.deadline
     system = driven.system
@@ -72,7 +72,7 @@ def _constant(
 
 
 def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period: int, region: InputRange) -> Array:
-    """Draw ``(2 pairs, period, p)`` inputs: random, and chosen for steep and flat channels by turns."""
+    """Draw ``(2 pairs, period, p)`` inputs: random ones, and ones that make channels steep and flat by turns."""
     inputs = region.draw(rng, (pairs, period), driven.inputs)
     if not (driven.system.channels and driven.E.any()):
         return inputs
@@ -81,7 +81,7 @@ def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period
     shape = (period, pairs, m)
     flat = np.where(rng.random(shape) < 0.5, 5.0 * rng.choice([-1.0, 1.0], shape), 0.0)
     u, x = np.zeros((period, pairs, driven.inputs)), np.zeros((pairs, n))
-    for t in range(6 * period):  # the input that brings the channels there from the state reached
+    for t in range(6 * period):  # the input that gives the channels these arguments in the present state
         k = t % period
         u[k] = region.clip((flat[k] - driven.channel(x, np.zeros((pairs, driven.inputs)))) @ inverse.T)
         x = driven.advance(x, u[k])

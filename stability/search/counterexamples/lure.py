@@ -32,14 +32,14 @@ from stability.search.solvers.rates import margin_of, spectral_rate
 from stability.search.trajectories.input_range import ANYWHERE
 
 Array = np.ndarray
-AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
-"""Witnesses that one eigenvalue problem decides."""
-PERIODS, ASCENTS, ASCENDED = (1, 2, 3, 4, 6), 3, 256
-"""Periods of the inputs whose orbits are destabilized, starts of each, and most states."""
+BY_EIGENVALUES = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
+"""Witnesses that a single eigenvalue problem finds."""
+PERIODS, ASCENTS, ASCENT_STATES = (1, 2, 3, 4, 6), 3, 256
+"""Search for periodic inputs with unstable orbits: tried periods, starts for each, and most states."""
 EDGE = 1e-9
-"""Distance of an eigenvalue from the boundary of stability within which it may lie on it."""
+"""Distance from the stability boundary below which an eigenvalue may lie on it."""
 NARROWER = (1e-3, 1e-2, 0.1, 0.5)
-"""Smallest slopes, as shares of the largest, of the sectors that are tried when slope zero rules out every rate."""
+"""Lower slopes, as shares of the upper ones, of the sectors that are tried if slope zero rules out every rate."""
 ROUNDING = 1e-12
 """Largest excess of eigenvalues that is attributed to storing an orthogonal matrix."""
 
@@ -52,9 +52,9 @@ def slope_data(slopes: UnstableSlopes) -> dict[str, Any]:
 def slope_finding(slopes: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
     """Return the outcome of the search for constant slopes."""
     value = f"of modulus {1 + slopes.excess:.5g}" if discrete else f"with real part {slopes.excess:.4g}"
-    place = "is at the limit of stability" if abs(slopes.excess) <= EDGE else f"reaches an eigenvalue {value}"
+    result = "is at the limit of stability" if abs(slopes.excess) <= EDGE else f"reaches an eigenvalue {value}"
     proved = "no certificate for all these slopes can exist" if holds else "none is proved to destabilize"
-    detail = f"with constant slopes the loop {place}: {proved}"
+    detail = f"with constant slopes the loop {result}: {proved}"
     margin = float(slopes.excess) if np.isfinite(slopes.excess) else None
     return Finding("destabilising_slopes", holds, margin, detail, None, {"K": slopes.K})
 
@@ -95,16 +95,15 @@ def narrower_sector(system: LureSystem, *, time_limit: TimeLimit = None) -> str:
 def search_network(search: RefutationTask) -> Refutation:
     """Search for a witness against a network: its weights, bias and activation, under every input.
 
-    First what one eigenvalue problem decides, then destabilizing slopes (a finding only), then equilibria, orbits and
-    runs, in the data's range (there also along periodic inputs that gradients lead to) and anywhere. An unstable linear
-    part on the very boundary comes last. Where no step stretches a difference, no equilibrium or orbit is unstable, the
-    equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbors apart from
-    itself, which this search does not do.
+    The search tries single eigenvalue problems first, then destabilizing slopes (as a finding only), then equilibria,
+    orbits and pairs of runs: under inputs in the range of the data, where periodic inputs are also optimized, and under
+    any inputs. An unstable linear part exactly on the stability boundary comes last. For a nonexpansive network only
+    the eigenvalue problems are tried, since it has no unstable equilibrium or orbit.
     """
     driven, system, deadline = search.subject, search.subject.system, search.deadline
     with np.errstate(all="ignore"):
-        answer = first_accepted(search, ((kind, make(driven)) for kind, make in AT_ONCE))
-        if answer.proof is not None or not deadline.affords(EIGENVALUES * driven.states**3):  # all else takes more
+        answer = first_accepted(search, ((kind, make(driven)) for kind, make in BY_EIGENVALUES))
+        if answer.proof is not None or not deadline.affords(EIGENVALUES * driven.states**3):  # other searches cost more
             return answer
         edge = accepted_refutation(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
         rng = np.random.default_rng(search.seed)
@@ -118,14 +117,14 @@ def search_network(search: RefutationTask) -> Refutation:
             _candidates(
                 replace(
                     search,
-                    region=place,
+                    region=region,
                     effort=0.3 * search.effort if edge else search.effort,
-                    deadline=deadline.share(0.5) if place.bounded else deadline,
+                    deadline=deadline.share(0.5) if region.bounded else deadline,
                 ),
                 rng,
                 slopes,
             )
-            for place in (regions if system.channels else ())
+            for region in (regions if system.channels else ())
         )
         last = [[]] if edge is None else [[edge]]
         ordered = itertools.chain.from_iterable(itertools.chain(candidates, last))
@@ -135,7 +134,7 @@ def search_network(search: RefutationTask) -> Refutation:
 def _candidates(search: RefutationTask, rng: np.random.Generator, slopes: UnstableSlopes) -> Iterator[Candidate]:
     """Yield equilibria first, then runs that stay apart, under inputs of the search's range."""
     driven, deadline = search.subject, search.deadline
-    thorough = slopes.excess > 0  # without destabilising slopes no equilibrium can be unstable: look only briefly
+    thorough = slopes.excess > 0  # without destabilizing slopes no equilibrium can be unstable
     aim = _activation_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
     equilibria = search_equilibria(replace(search, deadline=deadline.share(0.6)), rng, slopes=aim, thorough=thorough)
     best, pair = equilibria.unstable, equilibria.pair
@@ -153,7 +152,7 @@ def _unstable_periodic_inputs(search: RefutationTask, rng: np.random.Generator) 
     driven, region = search.subject, search.region
     moved = driven.E.any() or driven.F.any()
     smooth = activation(driven.activation).width is not None and not driven.system.D.any()
-    if not (driven.is_discrete and moved and smooth and region.bounded and driven.states <= ASCENDED):
+    if not (driven.is_discrete and moved and smooth and region.bounded and driven.states <= ASCENT_STATES):
         return
     for periodic in ascend_periodic_inputs(
         driven, region, rng=rng, deadline=search.deadline, periods=PERIODS, starts=ASCENTS
@@ -165,7 +164,7 @@ def _unstable_periodic_inputs(search: RefutationTask, rng: np.random.Generator) 
 def _activation_slopes(
     driven: DrivenSystem, slopes: UnstableSlopes, rng: np.random.Generator, deadline: Deadline
 ) -> Array:
-    """Return destabilizing slopes of the activation itself, if the system admits more."""
+    """Return destabilizing slopes within the activation's interval, which may be smaller than the system's."""
     system, (low, high) = driven.system, activation(driven.activation).slope
     if ((low <= slopes.K) & (high >= slopes.K)).all():
         return slopes.K

@@ -1,7 +1,8 @@
 r"""Search for periodic inputs along which differences of trajectories grow.
 
-Ascent of :math:`\log r(J_{q-1} \cdots J_0) / q` over the inputs :math:`u_0, \dots, u_{q-1}`: the orbit that the network
-settles on under them gives the Jacobians, and the adjoint of the orbit the gradient.
+Gradient ascent of :math:`\log r(J_{q-1} \cdots J_0) / q`, with the spectral radius r, over the inputs
+:math:`u_0, \dots, u_{q-1}`. The Jacobians are those along the orbit that the network converges to under these inputs;
+the adjoint of the orbit gives the gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stability.search.trajectories.input_range import InputRange
 
 Array = np.ndarray
 SETTLE, AROUND = 30, 8
-"""Periods until an orbit is settled, and periods of its adjoint."""
+"""Periods of the run that reaches the orbit, and periods of the adjoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ def ascend_periodic_inputs(
     starts: int,
     steps: int = 12,
 ) -> Iterator[PeriodicInput]:
-    """Yield the ends of the ascents, one for every start.
+    """Yield the result of each ascent.
 
     Args:
         driven: a map without feedthrough, its activation smooth.
@@ -60,7 +61,7 @@ def ascend_periodic_inputs(
         steps: steps of each ascent.
 
     Yields:
-        What was found, unless nothing settles.
+        The last input of the ascent, its orbit and growth; nothing if the network converges to no such orbit.
     """
     for q in periods:
         for u in region.draw(rng, (starts, q), driven.inputs):
@@ -91,7 +92,7 @@ def _ascend(driven: DrivenSystem, region: InputRange, u: Array, steps: int, dead
 
 
 def _settled(driven: DrivenSystem, u: Array, state: Array, deadline: Deadline) -> PeriodicInput | None:
-    """Return the orbit under an input, or ``None`` if the network does not settle on one of its period."""
+    """Return the orbit under an input, or ``None`` if the network converges to none of its period."""
     q = len(u)
     for t in range(SETTLE * q):
         state = driven.advance(state, u[t % q])

@@ -22,15 +22,15 @@ NOTHING = "no counterexample found; this proves nothing"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Refutation(Displayed):
-    """Outcome of the search.
+    """Outcome of a search for counterexamples.
 
     Attributes:
-        proof: a witness that its rule has accepted, or ``None``.
+        proof: a witness that the verifier accepts, or ``None``.
         statement: sentence that the witness proves; empty without one.
         findings: findings of the search, with or without a refutation.
-        detail: one sentence for a reader.
+        detail: result of the search as a sentence.
         input_in_data_range: whether the witness's input lies in the range of the data; ``None`` where none was given.
-        states_reachable: whether its states can come up in use; ``None`` where that is not known.
+        states_reachable: whether its states can occur in use; ``None`` where that is not known.
     """
 
     TABLE = "findings"
@@ -60,22 +60,19 @@ class Refutation(Displayed):
 
     @property
     def found(self) -> bool:
-        """Return True if the claim is refuted, by a proof."""
+        """Return True if there is a proof that the claim is false."""
         return self.proof is not None
 
 
 def accepted_refutation(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
     """Return the outcome for a witness that its rule accepts, else ``None``.
 
-    If the rule refuses a named eigenvalue, the proof is tried without the name, with a weaker statement.
+    If the rule refuses the stated eigenvalue, the proof is tried without it, with a weaker sentence.
 
     Args:
         subject: the system.
         kind: the proof's kind.
         data: its data; ``None`` is refused.
-
-    Returns:
-        The outcome, or ``None``.
     """
     if data is None:
         return None
@@ -100,9 +97,9 @@ class RefutationTask:
     Attributes:
         subject: system whose stability is to be refuted.
         seed: seed of the random starts.
-        deadline: a safety net; attempts are counted.
+        deadline: time limit; normally the search ends after a fixed number of attempts.
         region: the range of the data's inputs, searched first.
-        start: ``(n,)`` initial state in use, or ``None``: zero.
+        start: ``(n,)`` initial state in use; ``None`` for zero.
         horizon: number of steps in use, or ``None``.
         effort: multiplies the number of attempts.
     """
@@ -125,13 +122,13 @@ def first_accepted(
     """Return the first candidate that its rule accepts.
 
     Args:
-        search: the question.
-        candidates: witnesses in the order in which they are worth trying, or answers that were accepted already.
-        tried: description of the attempts, for the case of no result.
+        search: arguments of the search.
+        candidates: witnesses, the most promising first, or outcomes with an accepted witness.
+        tried: description of the attempts, for an outcome without a witness.
         findings: findings of the search.
 
     Returns:
-        The outcome, with the known conditions of use.
+        The outcome; with a witness it says whether inputs and states of the witness occur in use.
     """
     result: Refutation | None = None
     with np.errstate(all="ignore"):
@@ -145,8 +142,7 @@ def first_accepted(
     return replace(
         result,
         findings=findings,
-        input_in_data_range=inputs_in_range(
-            data.get("data", data), search.region
-        ),  # a stack hands on the data of its parts
+        # a witness about a part of a stack keeps its data under "data"
+        input_in_data_range=inputs_in_range(data.get("data", data), search.region),
         states_reachable=states_reachable(search.subject, data, search.region, search.start, search.horizon),
     )

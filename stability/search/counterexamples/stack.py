@@ -53,7 +53,7 @@ def search_stack(
         region: range of the inputs in the data; it is searched first.
 
     Returns:
-        A witness that the checker of its theorem accepts, or none; the latter proves nothing.
+        A witness that the checker accepts, or no witness, which proves nothing.
     """
     deadline = Deadline.from_limit(time_limit).named("refutation")
     options = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
@@ -81,8 +81,8 @@ def _merged_candidates(
     stack: LayerStack, search: Searcher, deadline: Deadline, options: dict[str, Any]
 ) -> Iterator[Candidate]:
     """Yield witnesses against the merged network of the stack, if its layers can be merged."""
-    whole = merged_network(stack)
-    refutation = None if whole is None else search(whole, time_limit=deadline.share(0.6), **options)
+    merged = merged_network(stack)
+    refutation = None if merged is None else search(merged, time_limit=deadline.share(0.6), **options)
     if refutation is not None and refutation.proof is not None and refutation.proof.kind in MERGED_KINDS:
         yield "merged_stack", {"kind": refutation.proof.kind, "data": dict(refutation.proof.data)}
 

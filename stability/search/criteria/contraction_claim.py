@@ -1,8 +1,8 @@
-r"""Claims of contraction, with slower rates of smaller overshoot beside the best rate.
+r"""Claims of contraction: the fastest rate, and slower rates with a smaller overshoot.
 
-The bound :math:`C e^{-\lambda t}` of the fastest rate may start far above one. Two kinds of pairs say more about the
-first steps: a rate in the metric :math:`P = I`, where differences shrink from the start (``C = 1``), and, where the
-overshoot of the fastest rate is large, the rate of a stated share of its exponent with the overshoot that it costs.
+The bound :math:`C e^{-\lambda t}` of the fastest rate may start far above one. Two further bounds say more about the
+first steps: one in the metric :math:`P = I`, where differences shrink from the start (``C = 1``), and, if the overshoot
+of the fastest rate is large, one whose exponent is a fixed share of the fastest.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from stability.search.solvers.spectral_bounds import rate_proof, spectrum_bracke
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-LARGE = 10.0
-"""Overshoot above which a slower rate is searched beside the fastest."""
+LARGE_OVERSHOOT = 10.0
+"""Overshoot of the fastest rate above which a slower rate is searched, too."""
 SHARES = (0.9, 0.7, 0.5, 0.25)  # shares of the fastest exponent that are tried for a slower rate
-_STATES = 512  # most states for the search of a rate without overshoot
+_MOST_STATES = 512  # largest system for which a rate without overshoot is searched
 
 
 def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> Claim | None:
-    """Return the certified claim of a proved witness with its overshoot, or ``None`` where ``P > 0`` has no bounds."""
+    """Return the claim of a proved witness with its overshoot; ``None`` if the eigenvalues of ``P`` have no bounds."""
     data = rate_proof(witness.data, witness.rate)
     return None if data is None else propose(subject, "multiplier_lmi", data)
 
@@ -52,13 +52,13 @@ def overshoot_of(claim: Claim) -> float:
 def fastest_claim(
     subject: LureSystem | DrivenSystem, findings: Iterable[Finding], target: Rate, tol: float
 ) -> tuple[Claim, Finding] | None:
-    """Select the fastest finding whose witness its rule accepts.
+    """Select the fastest finding whose witness the verifier accepts.
 
     Args:
         subject: system of the findings.
         findings: outcomes of criteria.
         target: requested rate; slower findings are left out.
-        tol: relative difference of rates within which the claim of the smaller overshoot is taken.
+        tol: among rates whose relative difference is at most this, the claim with the smallest overshoot is selected.
 
     Returns:
         The certified claim with the finding behind it, or ``None``.
@@ -90,21 +90,21 @@ def open_claim(subject: Any) -> Claim:
 
 
 def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) -> Witness:
-    r"""Find a rate at which differences shrink from the start: the multiplier inequality at ``P = I``.
+    r"""Find a rate without overshoot from the multiplier inequality with ``P = I`` and equal multipliers.
 
-    With the centered loop scaled by one number :math:`s` it leaves, in continuous time,
+    With the scale :math:`s` of the centered loop's channels, the best rate in continuous time is
 
     .. math:: -2 \lambda = \min_s \lambda_{\max}\bigl(A + A^T + s^2 C^T C
               + (B/s + s\, C^T D) (I - D^T D)^{-1} (B/s + s\, C^T D)^T\bigr)
 
-    and its like for :math:`\rho^2` in discrete time.
+    In discrete time a similar formula holds for :math:`\rho^2`.
 
     Args:
         system: the system.
-        deadline: checked before every spectrum; a minimum that is half found is none.
+        deadline: checked before each evaluation.
 
     Returns:
-        A proved witness with ``P = I``, or an empty one.
+        A proved witness with ``P = I``; an empty one if there is none or the time is over.
 
     Example:
         >>> system = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 0.9], [0.1, 0.0]], dt=1.0)
@@ -145,7 +145,7 @@ def identity_witness(system: LureSystem, *, deadline: Deadline | None = None) ->
 
 
 def _identity_exponent(loop: StateSpace, s: float) -> float:
-    """Return ``-2 lambda`` or ``rho^2`` of the loop at ``P = I`` and equal multipliers; infinite if there is none."""
+    """Return ``-2 lambda`` or ``rho^2`` of the loop at ``P = I`` and scale ``s``; 1e300 if there is none."""
     B, C, D = loop.B / s, s * loop.C, loop.D
     inner = np.eye(B.shape[1]) - D.T @ D
     if loop.is_discrete:
@@ -163,7 +163,7 @@ def _identity_exponent(loop: StateSpace, s: float) -> float:
 def slower_rate_claims(
     subject: LureSystem | DrivenSystem, claim: Claim, *, time_limit: TimeLimit = None
 ) -> list[Claim]:
-    """Return slower rates of clearly smaller overshoot, beside a certified fastest rate.
+    """Return claims of slower rates whose overshoot is clearly smaller than that of the fastest rate.
 
     Args:
         subject: system of the claim.
@@ -171,8 +171,8 @@ def slower_rate_claims(
         time_limit: seconds.
 
     Returns:
-        At most two claims: the first share in ``SHARES`` of the exponent whose overshoot is at most ``LARGE`` (where
-        none is, the one of the smallest), and a rate without overshoot. Empty where the overshoot is one already.
+        At most two claims. The first has the largest exponent in ``SHARES`` whose overshoot is at most
+        ``LARGE_OVERSHOOT``, or the smallest overshoot if all are larger. The second has no overshoot.
     """
     system = subject.system
     deadline = Deadline.from_limit(time_limit).named("slower rates")
@@ -187,33 +187,32 @@ def slower_rate_claims(
 
 
 def _slower_witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator[Witness]:
+    """Yield witnesses of slower rates, in the order of the claims of ``slower_rate_claims``."""
     rate = float(claim.value or 0.0)
-    if overshoot_of(claim) > LARGE:
-        calmest: Witness | None = None
+    if overshoot_of(claim) > LARGE_OVERSHOOT:
+        best: Witness | None = None
         for share in SHARES:
             if deadline.over:
                 return
             slower = rate**share if system.is_discrete else share * rate
-            calmest = min(_witnesses_at_rate(system, slower, calmest, deadline), key=_witness_overshoot)
-            if _witness_overshoot(calmest) <= LARGE:
+            best = min(_witnesses_at_rate(system, slower, best, deadline), key=_witness_overshoot)
+            if _witness_overshoot(best) <= LARGE_OVERSHOOT:
                 break
-        if calmest is not None and calmest:  # where no share comes down to LARGE, the best of them still says more
-            yield calmest
-    if system.states <= _STATES and not deadline.over:
+        if best is not None and best:  # even if its overshoot is above LARGE_OVERSHOOT
+            yield best
+    if system.states <= _MOST_STATES and not deadline.over:
         with np.errstate(all="ignore"):
             yield identity_witness(system, deadline=deadline)
 
 
-def _witnesses_at_rate(
-    system: LureSystem, rate: float, calmest: Witness | None, deadline: Deadline
-) -> Iterator[Witness]:
-    """Yield witnesses of one rate, the cheapest first."""
-    yield calmest or Witness()
+def _witnesses_at_rate(system: LureSystem, rate: float, best: Witness | None, deadline: Deadline) -> Iterator[Witness]:
+    """Yield witnesses of one rate, starting with the best known one; later ones cost more."""
+    yield best or Witness()
     linear = linear_criterion(system, rate=rate)
     finding = linear if linear.holds else schur_criterion(system, rate=rate, time_limit=deadline)
     cheap = Witness(finding.rate, dict(finding.witness)) if finding.witness else Witness()
     yield cheap
-    if _witness_overshoot(cheap) > LARGE:
+    if _witness_overshoot(cheap) > LARGE_OVERSHOOT:
         finding = multiplier_criterion(system, rate=rate, solver="riccati", time_limit=deadline)
         yield Witness(finding.rate, dict(finding.witness)) if finding.witness else Witness()
 
@@ -236,7 +235,7 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit
         The certificate; inconclusive, with the reason in its finding, where the rate could not be certified.
 
     Raises:
-        ConfigurationError: a rate that makes no sense, or a system too large for a dense SDP.
+        ConfigurationError: an invalid rate, or a system too large for a dense SDP.
 
     Example:
         >>> round(smallest_overshoot(LureSystem.recurrent([[-2.0]], [[1.0]]), 0.5).overshoot, 4)

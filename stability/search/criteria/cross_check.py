@@ -40,10 +40,10 @@ from stability.search.solvers.semidefinite import Terms, pose_strictly
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-LARGEST = 64
-"""Most states: a dense program in ``P`` and its inequality takes minutes above."""
-BOTH_SOLVERS = 12
-"""Most states for Clarabel, an interior-point method, beside SCS; up to here it takes no longer."""
+MAX_STATES = 64
+"""Most states of a system: larger dense programs take minutes."""
+CLARABEL_STATES = 12
+"""Most states for which Clarabel, an interior-point method, runs beside SCS; up to here it is as fast."""
 SECONDS = 20.0  # default time limit of the whole call
 STRICTNESS = 1e-6  # smallest ``t`` that rounding cannot produce
 YES, NO = ("optimal", "optimal_inaccurate"), ("infeasible", "infeasible_inaccurate")
@@ -54,17 +54,17 @@ class Opinion:
     """Answer of one solver about one criterion, with the frequency-domain result.
 
     Attributes:
-        criterion: ``circle`` or ``kyp``.
-        solver: ``SCS`` or ``CLARABEL``; empty where none was asked.
-        status: the solver's own word, or why there is none.
-        says: verdict of the status on the criterion; ``None`` where there is none, also where a limit of steps or
-            seconds ended the search.
-        margin: the solver's ``t``; ``None`` where it gave none.
-        verified: whether the ``P`` that came with a yes satisfies the criterion's inequality beyond rounding errors.
-        holds: whether the criterion holds by the frequency domain; ``None`` where that was not decided.
-        frequency_margin: its margin there, as ``circle_criterion`` and ``kyp_criterion`` give it.
-        agrees: whether status and frequency domain say the same; ``None`` where one says nothing.
-        wrong: whether the status alone would have been wrong; ``None`` where it says nothing.
+        criterion: ``small_gain`` (the circle inequality above) or ``circle`` (the KYP inequality).
+        solver: ``SCS`` or ``CLARABEL``; empty if no solver ran.
+        status: status that the solver returned, or the reason why no solver ran.
+        says: whether the criterion holds by this status; ``None`` if the status does not decide it, for example
+            because the limit of steps or seconds ended the search.
+        margin: ``t`` of the solver; ``None`` if it returned none.
+        verified: whether the ``P`` of a feasible status satisfies the criterion's inequality beyond rounding errors.
+        holds: whether the criterion holds by the frequency domain; ``None`` if that was not decided.
+        frequency_margin: margin in the frequency domain, with the sign and unit of the criterion's own result.
+        agrees: whether ``says`` equals ``holds``; ``None`` if one of them is ``None``.
+        wrong: whether the status alone would have been wrong; ``None`` if it decides nothing.
         seconds: time of posing and solving the program in seconds.
         layer: number of the layer in a stack; ``None`` for a single system.
     """
@@ -89,7 +89,7 @@ class CrossCheck:
 
     Attributes:
         states: states of the subject.
-        opinions: one a criterion and solver; one without a solver where none was asked.
+        opinions: one for each criterion and solver; a criterion without a solver has one with the reason.
     """
 
     states: int
@@ -102,7 +102,7 @@ class CrossCheck:
 
     @property
     def wrong(self) -> int:
-        """Number of statuses that are wrong without the check of ``P``."""
+        """Number of wrong statuses."""
         return sum(bool(o.wrong) for o in self.opinions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,18 +123,18 @@ class _Question:
 
 
 def cross_check(
-    subject: Any, *, time_limit: TimeLimit = SECONDS, steps: int = 20_000, largest: int = LARGEST
+    subject: Any, *, time_limit: TimeLimit = SECONDS, steps: int = 20_000, largest: int = MAX_STATES
 ) -> CrossCheck:
-    """Evaluate circle criterion and KYP as linear matrix inequalities, beside the frequency domain.
+    """Evaluate circle criterion and KYP as linear matrix inequalities, and compare with the frequency domain.
 
     Args:
         subject: a ``LureSystem``, a network with one, a stack of these, or anything that ``certify`` takes.
-        time_limit: time limit of the whole call in seconds; stopped solvers report it.
-        steps: most steps of SCS: without a time limit the answers depend on these alone.
-        largest: systems of more states are not asked about.
+        time_limit: time limit of the whole call in seconds; the status of a solver that it stops says so.
+        steps: most steps of SCS; without a time limit the answers depend on no clock.
+        largest: most states of a system that is solved.
 
     Returns:
-        The opinions. Where none can be asked (more than 64 states, a gated cell), an opinion says why.
+        The opinions. If no solver can run (too many states, a gated cell), the status gives the reason.
 
     Raises:
         UnsupportedError: an object without a known system.
@@ -163,7 +163,7 @@ def _opinions(subject: Any, deadline: Deadline, steps: int, largest: int) -> Ite
     if reason:
         yield from (Opinion(name, "", f"not run: {reason}") for name in ("small_gain", "circle"))
         return
-    solvers = ("SCS", "CLARABEL") if system.states <= BOTH_SOLVERS else ("SCS",)
+    solvers = ("SCS", "CLARABEL") if system.states <= CLARABEL_STATES else ("SCS",)
     for k, (name, pose) in enumerate(_CRITERIA.items()):
         limit = deadline.share(1.0 / (len(_CRITERIA) - k))
         question = pose(system)
@@ -193,14 +193,14 @@ def _margin(question: _Question, deadline: Deadline) -> float | None:
 def _solver_opinion(
     name: str, question: _Question, margin: float | None, solver: str, deadline: Deadline, steps: int
 ) -> Opinion:
-    """Ask one solver, and hold its status against the proof and the frequency domain."""
+    """Run one solver, and compare its status with the check of its ``P`` and with the frequency domain."""
     scales = state_scales(question.loop)
     loop = question.loop.rescaled(scales)
     status, P, t, seconds, stopped = pose_strictly(
         loop, question.supply(loop), solver, deadline, strictness=STRICTNESS, steps=steps
     )
     says = True if status in YES else False if status in NO else None
-    if stopped and says is not None:  # cut short by us: no answer of the solver's
+    if stopped and says is not None:  # the time limit ended the run, so the status is no answer
         status, says = f"{status}, stopped early", None
     verified = False
     if says is True and P is not None:

@@ -1,8 +1,8 @@
-r"""Linear systems: the exact rate by eigenvalues, and a quadratic Lyapunov function that attains it.
+r"""Criterion for linear systems: the exact rate by eigenvalues, and a quadratic Lyapunov function that attains it.
 
 With :math:`A = V \Lambda V^{-1}`, :math:`P = V^{-H} V^{-1}` gives
-:math:`A^T P + P A \le 2 \max \mathrm{Re} \Lambda\, P`, so the rate is exact. A defective A attains no such
-bound; then a Lyapunov (Stein) equation at a slower rate gives P.
+:math:`A^T P + P A \le 2 \max \mathrm{Re} \Lambda\, P`, so that the rate is exact. For a defective A a Lyapunov (Stein)
+equation at a slower rate gives P.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from stability.search.solvers.spectral_bounds import rate_proof
 Array = np.ndarray
 NEAR = 0.999
 """Share of the exact exponent that is accepted as the best rate."""
-LARGE = 1e8
-"""Overshoot above which a bound is useless."""
+MOST_OVERSHOOT = 1e8
+"""Largest useful overshoot."""
 FINE, COARSE = (5e-4, 1e-5, 1e-6, 1e-7, 1e-10, 1e-13), (3e-3, 1e-2, 3e-2, 0.1, 0.3, 0.7)
-"""Shares of a matrix's exponent that are given up for a proof, in the order of the trials."""
+"""Tried reductions of the exponent, as shares, which give the proof room for rounding errors."""
 
 
 @guarded_criterion("linear")
@@ -40,11 +40,11 @@ def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
 
     Returns:
         A finding with margin ``-max Re(eigenvalue)`` or ``1 - max |eigenvalue|`` and a witness ``{"P", "L"}`` proved at
-        ``rate``. The best rate proved is within 1e-3 of that margin where the cube of the condition number of the
-        eigenvectors times the ratio of the time scales is below 1e12; beyond, the detail says how far it comes.
+        ``rate``. The best proved rate is within 1e-3 of that margin if the cube of the condition number of the
+        eigenvectors times the ratio of the time scales is below 1e12; otherwise the detail states the proved share.
 
     Raises:
-        ConfigurationError: a bad rate.
+        ConfigurationError: an invalid rate.
 
     Example:
         >>> finding = linear_criterion(LureSystem.linear([[-1.0, 5.0], [0.0, -2.0]]))
@@ -68,7 +68,8 @@ def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
     if isinstance(rate, float) and not (start >= rate > exact if discrete else start <= rate < exact):
         return Finding("linear", False, margin, f"{words}: the requested rate {rate:g} is not reached")
     target = start if rate == "any" else rate
-    witness = _fast_witness(system, A, exact) if isinstance(target, str) else _calm_witness(system, A, target)
+    search = _fastest_witness if isinstance(target, str) else _least_overshoot_witness
+    witness = search(system, A, exact if isinstance(target, str) else target)
     if not witness:
         return Finding("linear", True, margin, f"{words}; no quadratic Lyapunov function was proved")
     share = margin_of(float(witness.rate or 0.0), system) / margin
@@ -93,7 +94,7 @@ def _lyapunov_solution(A: Array, rate: float, discrete: bool) -> Array | None:
     n = len(A)
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an ill-conditioned equation: the check decides
+            warnings.simplefilter("ignore")  # about ill-conditioned equations, whose solution is checked
             if discrete:
                 P = solve_discrete_lyapunov((A / rate).T, np.eye(n))
             else:
@@ -122,7 +123,7 @@ def _proof(system: LureSystem, P: Array, rate: float) -> _Proof:
 
 
 def _fastest_proof(system: LureSystem, P: Array, attained: float) -> _Proof:
-    """Return the proof by P closest to its exact rate that rounding errors allow."""
+    """Return the proof by P with the fastest rate that rounding errors allow."""
 
     def proof(step: float) -> _Proof:
         return _proof(system, P, attained + step * (start_rate(system) - attained))
@@ -137,9 +138,11 @@ def _fastest_proof(system: LureSystem, P: Array, attained: float) -> _Proof:
     return fastest
 
 
-def _fast_witness(system: LureSystem, A: Array, exact: float) -> Witness:
-    """Return a witness at about the fastest rate of the identity, the eigenvectors or a Lyapunov equation, with the
-    smallest overshoot among them; overshoots beyond ``LARGE`` only if there is no other.
+def _fastest_witness(system: LureSystem, A: Array, exact: float) -> Witness:
+    """Return a witness with nearly the fastest rate, and the smallest overshoot among such witnesses.
+
+    Candidates are the identity, the matrix of the eigenvectors, and solutions of Lyapunov equations. Overshoots above
+    ``MOST_OVERSHOOT`` are used only if there is no other.
     """
     discrete, span = system.is_discrete, start_rate(system) - exact
     solutions = (_lyapunov_solution(A, exact + step * span, discrete) for step in 10.0 ** np.arange(-4.0, 0.0, 0.5))
@@ -149,18 +152,19 @@ def _fast_witness(system: LureSystem, A: Array, exact: float) -> Witness:
         if P is None or not margin_of(attained, system) > fastest:
             continue
         proofs.append(_fastest_proof(system, P, attained))
-        if proofs[-1].overshoot <= LARGE:
+        if proofs[-1].overshoot <= MOST_OVERSHOOT:
             fastest = max(fastest, proofs[-1].exponent)
         if fastest >= NEAR * margin_of(exact, system):
             break
-    calm = [proof for proof in proofs if proof.overshoot <= LARGE] or proofs
-    enough = NEAR * max(proof.exponent for proof in calm)
-    return min((proof for proof in calm if proof.exponent >= enough), key=lambda proof: proof.overshoot).witness
+    useful = [proof for proof in proofs if proof.overshoot <= MOST_OVERSHOOT] or proofs
+    enough = NEAR * max(proof.exponent for proof in useful)
+    return min((proof for proof in useful if proof.exponent >= enough), key=lambda proof: proof.overshoot).witness
 
 
-def _calm_witness(system: LureSystem, A: Array, rate: float) -> Witness:
-    """Return a witness at a rate, with about the smallest overshoot: the identity plus as little as needed of a
-    solution of the Lyapunov equation.
+def _least_overshoot_witness(system: LureSystem, A: Array, rate: float) -> Witness:
+    """Return a witness at a given rate with nearly the smallest overshoot.
+
+    Candidates are the identity plus an increasing multiple of a solution of the Lyapunov equation.
     """
     discrete, identity = system.is_discrete, np.eye(len(A))
     solution = _lyapunov_solution(A, rate, discrete)

@@ -11,21 +11,21 @@ from stability.kernel.theorems.pairwise import metric
 from stability.proposals import accepted_claim
 
 Array = np.ndarray
-SHARES = (1e-12, 1e-10, 1e-8, 1e-6)  # by which a rate gives way to the rounding of its proof
+SHARES = (1e-12, 1e-10, 1e-8, 1e-6)  # relative reductions of a rate for the rounding of its proof, tried in this order
 NAME = "pairwise"
 
 
 def pairwise_criterion(subject: PairwiseSystem) -> Finding:
     r"""Test :math:`|D^{1/2} W D^{-1/2}| < 1` for weights ``D`` of the pairs.
 
-    Two sets of weights are tried: all equal, and those of the Perron vectors of the matrix of the norms of W's
-    2 by 2 blocks, which are best for non-negative matrices.
+    Two sets of weights are tried: equal ones, and those from the Perron vectors of the matrix of norms of the 2 by 2
+    blocks of W, which are optimal for non-negative matrices.
 
     Args:
         subject: the network.
 
     Returns:
-        The finding; its margin is ``1 - rate``, zero for an orthogonal ``W`` and ``None`` where modReLU jumps.
+        The finding; its margin is ``1 - rate``, zero for an orthogonal ``W``, and ``None`` if modReLU jumps.
 
     Example:
         >>> half = PairwiseSystem(0.5 * np.eye(2), np.eye(2), np.zeros(2), "oplu")

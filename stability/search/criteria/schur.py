@@ -11,14 +11,15 @@ and any level :math:`\nu` above its largest eigenvalue (its spectral radius; in 
 .. math:: u = (\nu I - M)^{-1} r, \quad v = (\nu I - M^T)^{-1} r', \quad s = (I - \bar D)^{-1} \bar C u, \quad
           t = (I - \bar D^T)^{-1} \bar B^T v
 
-are positive for positive right-hand sides, and ``P = diag(v / u)`` with ``2 L = diag(t / s)`` (times the rate in
-discrete time) satisfies the multiplier inequality at every rate beyond :math:`\nu`: each square of a sum is bounded by
-the Cauchy-Schwarz inequality with the weights u and s, as in Schur's test for the norm of an integral operator. For the
-map :math:`x^+ = \phi(W x)` with slopes in [0, 1] the matrix M is :math:`|W|`. The test is exact for triangular and
-non-negative W and for those that a change of signs makes so.
+are positive for positive right-hand sides. Then ``P = diag(v / u)`` with ``2 L = diag(t / s)`` (times the rate in
+discrete time) satisfies the multiplier inequality at every rate slower than that of :math:`\nu`: each square of a sum
+is bounded by the Cauchy-Schwarz inequality with the weights u and s, as in Schur's test for the norm of an integral
+operator. For the map :math:`x^+ = \phi(W x)` with slopes in [0, 1] the matrix M is :math:`|W|`. The test is exact for W
+that is triangular, or non-negative up to a change of signs of states.
 
-The same argument holds for groups of states and channels with the norms of blocks for absolute values. With a single
-group it is ``P = I`` and the norm of W; with the strongly connected parts as groups it composes parts in series.
+The same argument holds for groups of states and channels, with norms of blocks in place of absolute values. A single
+group gives ``P = I`` and the norm of W. With the strongly connected components as groups, components in series are
+combined.
 
 Source: I. Schur, Bemerkungen zur Theorie der beschränkten Bilinearformen mit unendlich vielen Veränderlichen, J. reine
 angew. Math. 140 (1911); the weights are those of E. Gagliardo (1965).
@@ -54,22 +55,23 @@ from stability.search.solvers.rates import Rate, bisect, parse_rate, start_rate
 from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
-_USEFUL = 1e4
-"""Overshoot limit of the best rate, or ten times that of a rate half-way to none: in a reducible network the fastest
-rates need unbounded overshoots.
+_MOST_OVERSHOOT = 1e4
+"""Limit of the overshoot of the best rate, or ten times the overshoot of half the exponent if that is larger: in a
+reducible network the fastest rates need unbounded overshoots.
 """
-_QUICK, _PARTS, _HALVINGS = 200, 512, 10
+_QUICK, _PARTS = 200, 512  # most states for the test by norms without a pre-test, and for the test by components
+_HALVINGS = 10  # bisection steps for the rate of the largest allowed overshoot
 
 
 @dataclass(frozen=True, eq=False)
 class SchurTest:
-    """Comparison matrix of one choice of groups; ``top`` is the limit of its rates.
+    """Comparison matrix for one choice of groups of states and channels.
 
     Attributes:
         system: the system.
-        fixed: ``(m,)`` channels that bring no uncertainty.
-        states, channels: group of every state and of every other channel.
-        B, C: non-negative, between the groups.
+        fixed: ``(m,)`` True for channels with a single slope, which bring no uncertainty.
+        states, channels: number of the group of every state and of every other channel.
+        B, C: non-negative comparison matrices between the groups.
         through: ``(I - D)^{-1}`` between the groups of channels.
         comparison: the matrix M.
         words: description of the comparison.
@@ -87,7 +89,7 @@ class SchurTest:
 
     @property
     def top(self) -> float:
-        """Largest eigenvalue of M: every slower rate is proved, up to rounding."""
+        """Largest eigenvalue of M, a bound of the rate: every slower rate is proved, up to rounding."""
         return self.comparison.top
 
     def rate(self, level: float) -> float:
@@ -130,7 +132,7 @@ class SchurTest:
         s, t = through @ (self.C @ u), through.T @ (self.B.T @ v)
         most = max(float((self.B @ s / u).max(initial=0.0)), float((self.C.T @ t / v).max(initial=0.0)))
         share = min(0.5 * slack / most, 1.0) if most > 0.0 else 1.0
-        floor = 0.1 * slack / max(len(s), 1)  # a channel without effect, or without cause, still needs a number
+        floor = 0.1 * slack / max(len(s), 1)  # s and t must be positive also for channels without input or effect
         return (
             np.maximum((1.0 + share) * s, floor * _smallest_ratio(u, self.B.T)),
             np.maximum((1.0 + share) * t, floor * _smallest_ratio(v, self.C)),
@@ -145,18 +147,18 @@ def _smallest_ratio(weights: Array, rows: Array) -> Array:
 
 
 def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTest]:
-    """Yield the useful tests: one group (norms), entries, then the strongly connected parts.
+    """Yield the useful tests: a single group (norms), entries, then the strongly connected components.
 
     Args:
         system: the system.
-        enough: a test whose limit is at least this is of no use and need not be finished.
+        enough: tests with a ``top`` of at least this are left out.
 
     Yields:
         Tests with a finite limit.
 
     Example:
         >>> system = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.5, 9.0], [0.0, -0.25]], dt=1.0)
-        >>> [round(test.top, 6) for test in schur_tests(system, 1.0)]  # the radius of |W|; its norm is beyond one
+        >>> [round(test.top, 6) for test in schur_tests(system, 1.0)]  # spectral radius of |W|, whose norm is above one
         [0.5]
     """
     fixed = fixed_channels(system)
@@ -165,7 +167,7 @@ def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTes
         return
     n, m = loop.B.shape
     one, layers = np.zeros(n, dtype=int), renumbered_groups(channel_layers(system.D)[~fixed])
-    if layers.any():  # centring rounds: what is no earlier layer drives nothing
+    if layers.any():  # remove rounding errors of centering: channels read only earlier layers
         loop = replace(loop, D=np.where(layers[:, None] > layers[None, :], loop.D, 0.0))
     if n > 1 and (n <= _QUICK or norms_may_suffice(loop, enough)):
         yield from _group_tests(system, fixed, loop, (one, layers), (one, np.zeros(m, dtype=int)), enough, "norms")
@@ -179,7 +181,7 @@ def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTes
 def _component_tests(
     system: LureSystem, fixed: Array, loop: StateSpace, layers: Array, enough: float
 ) -> list[SchurTest]:
-    """Return the tests with strongly connected parts as groups: by norms if better than by entries."""
+    """Return the tests with strongly connected components as groups, if norms are better than entries for some."""
     n, m = loop.B.shape
     parts = ordered_components((np.block([[loop.A, loop.B], [loop.C, loop.D]]) != 0.0) | np.eye(n + m, dtype=bool))
     if len(parts) <= 1 or not any((part < n).sum() > 1 for part in parts):
@@ -220,7 +222,7 @@ def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, A
 
 
 def _rate_limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> float:
-    """Return the limit of the rates of one connected part, by entries or, given the layers, by norms."""
+    """Return ``top`` of one connected component, by entries or, given the layers, by norms."""
     A, B, C, D = loop.A[np.ix_(x, x)], loop.B[np.ix_(x, w)], loop.C[np.ix_(w, x)], loop.D[np.ix_(w, w)]
     part = StateSpace(A, B, C, D, loop.is_discrete)
     groups = (np.zeros(len(x), dtype=int), np.zeros(len(w), dtype=int))
@@ -252,7 +254,7 @@ def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: Time
         See the module; the comparison argument is that of D. D. Šiljak, Large-Scale Dynamic Systems (1978).
 
     Cost:
-        A comparison matrix and some products of it with vectors where it fails; two solves and one check for ``"any"``.
+        One comparison matrix and some products with vectors; a proof adds two linear systems and one check.
 
     Example:
         >>> W = np.triu(np.ones((12, 12)))
@@ -290,7 +292,7 @@ def _detail(test: SchurTest) -> str:
 
 
 def _inner_witness(test: SchurTest, limit: float, deadline: Deadline, exactly: bool = False) -> Witness:
-    """Return a witness of a rate, or of one strictly inside, with a level far from the limit for a small overshoot."""
+    """Return a witness of the rate ``limit`` or of a faster one, with a level that gives a small overshoot."""
     distance = limit - test.top
     for level, inside in ((0.7, 0.9), (0.5, 0.95), (0.3, 0.99)):
         if deadline.over:
@@ -305,9 +307,9 @@ def _inner_witness(test: SchurTest, limit: float, deadline: Deadline, exactly: b
 def _fastest_witness(test: SchurTest, start: float, deadline: Deadline) -> Witness:
     """Return the witness of the fastest rate with a useful overshoot."""
     distance = start - test.top
-    most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * distance))
+    most = max(_MOST_OVERSHOOT, 10.0 * test.overshoot(test.top + 0.5 * distance))
     size = float(np.abs(test.comparison.matrix).max())
-    least = max(1e-9, 1e-12 * size / distance)  # the smallest level that differs from the limit
+    least = max(1e-9, 1e-12 * size / distance)  # smallest share that changes the level in floating point
     high = min(least, 0.5)
     if test.overshoot(test.top + high * distance) > most:
 

@@ -49,11 +49,10 @@ def circle_criterion(
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
-        M: Lipschitz constant of the nonlinearities; by default ``max(|alpha_i|, |beta_i|)``, channel by
-            channel.
-        rate: ``"best"`` looks for the fastest rate at which the shifted system meets the criterion,
-            ``"any"`` asks for stability only, a number for this rate.
-        time_limit: seconds; the best rate until then is the answer.
+        M: Lipschitz constant of the nonlinearities; by default ``max(|alpha_i|, |beta_i|)`` for each channel.
+        rate: ``"best"`` searches for the fastest rate at which the shifted system meets the criterion, ``"any"`` tests
+            stability only, a number tests this rate.
+        time_limit: time limit in seconds, after which the best rate so far is returned.
 
     Returns:
         A finding with margin ``1/M - ||G||`` (for an unstable linear part: minus its distance from
@@ -61,7 +60,7 @@ def circle_criterion(
         proved at ``rate``.
 
     Raises:
-        ConfigurationError: a bad rate, or an M below the slopes.
+        ConfigurationError: a bad rate, or an M below the largest slope.
 
     Example:
         >>> finding = circle_criterion(LureSystem.recurrent([[-2.0]], [[1.0]]))
@@ -77,10 +76,10 @@ def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Findin
 
     Args:
         system: continuous or discrete, any ``B``, ``C``, ``D``.
-        time_limit: seconds.
+        time_limit: time limit in seconds.
 
     Returns:
-        A finding as ``circle_criterion`` gives it, without a witness.
+        The finding of ``circle_criterion`` without a witness.
 
     Example:
         >>> finding = circle_margin(LureSystem.recurrent([[-2.0]], [[1.0]]))
@@ -104,11 +103,11 @@ def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace
         M: see ``circle_criterion``.
 
     Returns:
-        The loop, its outputs multiplied by ``M``; the multipliers in the system's slopes that go with a ``P`` of its
-        bounded real lemma; and ``1/M`` with the largest ``M``, the unit of the margin.
+        The loop, its outputs multiplied by ``M``; the multipliers in the system's slopes that belong to a ``P`` of its
+        bounded real lemma; and the unit of the margin, ``1/M`` with the largest ``M``.
 
     Raises:
-        ConfigurationError: an M below the slopes.
+        ConfigurationError: an M below the largest slope.
 
     Example:
         >>> loop, multiplier, unit = centred_loop(LureSystem.recurrent([[-2.0]], [[1.0]]), M=2.0)
@@ -135,12 +134,12 @@ class GainTest:
 
     Attributes:
         name: name of the finding.
-        system: the system it is about.
-        loop: its gain below one is the criterion.
-        multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
-        words: the numbers in words, where ``{}`` stands for the gain in the margin's unit.
+        system: the Lur'e system.
+        loop: loop whose gain must be below one.
+        multiplier: maps the cap of ``nested_multiplier`` to multipliers in the system's slopes.
+        words: text of the finding, in which ``{}`` is replaced by the gain in the margin's unit.
         unit: the margin is ``unit * (1 - gain)``.
-        deadline: checked between factorizations; the best rate until then is the answer.
+        deadline: checked between factorizations; after it the best rate so far is returned.
     """
 
     name: str
@@ -155,7 +154,7 @@ class GainTest:
         """Return the loop's gain at a rate.
 
         Raises:
-            TimeOverError: when the deadline came first.
+            TimeOverError: the deadline has passed.
         """
         return hinf_peak(self.loop.shifted(rate), deadline=self.deadline).norm
 
@@ -199,7 +198,7 @@ class GainTest:
         return Finding(self.name, level < 1.0, margin, self.words.format(self.unit * level)), level, limit
 
     def _proved(self, rate: Rate, level: float, limit: float) -> Witness:
-        """Return a witness of the rate, or of the best; ``level``: initial gain, ``limit``: supremum of all rates."""
+        """Return a witness of the rate, or of the best one, from the initial gain and the supremum of all rates."""
         system, solutions = self.system, riccati_solutions(self.loop, level, self.deadline)
         if rate == "best" and system.states > _EXACT_STATES:
             return bisect_rate(system, limit, solutions, self.multiplier, self.deadline)
@@ -214,14 +213,14 @@ class GainTest:
 def bounded_real_slack(system: StateSpace, P: Array) -> float:
     """Return the slack of ``P > 0`` and of the bounded real lemma for a gain below one.
 
-    It is the multiplier inequality of slopes in [-1, 1], all multipliers 1/2, between as many channels.
+    It is the multiplier inequality for slopes in [-1, 1] with all multipliers 1/2.
 
     Args:
-        system: the system whose gain is to be below one.
+        system: system whose gain must be below one.
         P: ``(n, n)`` symmetric.
 
     Returns:
-        Positive only where both hold beyond rounding errors; see ``multiplier_slack``.
+        The slack, positive only if both hold beyond rounding errors; see ``multiplier_slack``.
     """
     p, m = system.D.shape
     k = max(p, m)

@@ -1,7 +1,7 @@
 """Conversion of a criterion's solution to a proof ``(P, L)`` of the multiplier inequality.
 
-Some criteria prove the inequality for a larger slope interval, such as ``[-M, M]``. The S-lemma turns their
-multipliers into multipliers for the slopes of the system.
+Some criteria prove the inequality for a larger slope interval, such as ``[-M, M]``. The S-lemma converts their
+multipliers to multipliers for the slopes of the system.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
 
 
 def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
-    """Return the rate; for stability at no given rate return slow rates, since the inequality is strict."""
+    """Return the rates to try: the given one, or slow rates for stability without a rate, since the LMI is strict."""
     if rate != start_rate(system):
         return (rate,)
     if system.is_discrete:
@@ -110,7 +110,7 @@ def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
 def prove_witness(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
     """Return the witness at this rate if the rigorous check accepts it, with P scaled to about unit size.
 
-    Rate 0 (1 per step) stands for stability at no given rate; the witness then has a slow rate of ``_strictly_inside``.
+    Rate 0 (1 per step) stands for stability without a rate; the witness then has a slow rate of ``_strictly_inside``.
     """
     if not (np.isfinite(P).all() and np.isfinite(L).all()):
         return Witness()
@@ -128,7 +128,7 @@ def prove_witness(system: LureSystem, P: Array, L: Array, rate: float) -> Witnes
 
 
 def rates_towards_start(system: LureSystem, best: float, steps: Iterable[float] | None = None) -> Iterable[float]:
-    """Yield rates from just inside ``best`` back to the start, for a supremum that is not attained."""
+    """Yield rates from slightly slower than ``best`` down to the start, for a supremum that is not attained."""
     start = start_rate(system)
     for step in steps if steps is not None else 10.0 ** np.arange(-15.0, 0.0, 1.25):
         rate = best + step * (start - best)
@@ -142,13 +142,15 @@ _MAX_SHARE = 1.0 - 1e-12  # largest share of the span of rates that is tried
 
 @dataclass
 class _GainSlack:
-    """Slack of ``gain < 1``, scaled to (-1, 1], at the share ``x`` of a span of rates; ``brentq`` finds its zero.
+    """Slack of the condition ``gain < 1`` as a function of the rate, scaled to (-1, 1]; ``brentq`` finds its zero.
+
+    The rate is ``start + x * span``.
 
     Attributes:
         gain: gain at a rate.
         start: the rate at ``x = 0``.
         span: difference of the rates at ``x = 1`` and ``x = 0``.
-        reached: the largest share at which the gain was seen below one.
+        reached: the largest ``x`` evaluated so far at which the gain is below one.
     """
 
     gain: Callable[[float], float]
@@ -260,7 +262,7 @@ def bisect_rate(
         limit: decay rate of the linear part, beyond which nothing can be proved.
         solutions: see ``prove_first``.
         multiplier: see ``prove_first``.
-        deadline: checked before each equation; the best rate proved until then is the answer.
+        deadline: checked before each equation.
 
     Returns:
         The best proved witness.

@@ -1,8 +1,8 @@
 r"""Gains of networks with an activation on pairs, from the norms of their weights.
 
-For a growth :math:`\rho` above :math:`|W|` the least ``g`` with :math:`|W d + V u|^2 \le \rho^2 |d|^2 + g^2 |u|^2` for
-all ``d`` and ``u`` is :math:`g^2 = \lambda_{\max}(V^T (I - W W^T / \rho^2)^{-1} V)`. Which growth gives the best bound
-depends on what is asked for: at the last step of any number of them it is one, for a whole sequence a smaller one.
+For a growth :math:`\rho` above :math:`|W|` the smallest ``g`` with :math:`|W d + V u|^2 \le \rho^2 |d|^2 + g^2 |u|^2`
+for all ``d`` and ``u`` is :math:`g^2 = \lambda_{\max}(V^T (I - W W^T / \rho^2)^{-1} V)`. The growth with the best bound
+depends on the measure: one for the output at the last step of any number of steps, less for the whole sequence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stability.search.solvers.rates import minimize_on_grid
 
 Array = np.ndarray
 SLACK = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
-"""Relative allowances for the rounding of the proof."""
+"""Relative allowances for rounding errors of the proof, tried in turn."""
 
 
 def pairwise_gain_bound(subject: PairwiseSystem) -> Callable[[float], float]:
@@ -57,10 +57,10 @@ def pairwise_proof(subject: PairwiseSystem, H: Array, measure: str, horizon: int
         subject: the network.
         H: ``(k, n)`` state to output.
         measure: ``final`` or ``l2``.
-        horizon: steps; ``None`` for every horizon.
+        horizon: number of steps; ``None`` for every number.
 
     Returns:
-        The bound with its proof, or why there is none.
+        The bound with its proof, or the reason why there is none.
     """
     if subject.orthogonal:
         return "W is orthogonal, so input differences never decay and add up over the steps"
@@ -106,7 +106,7 @@ def weight_norm_claim(subject: Any, measure: str = "final") -> Claim | None:
     """Claim a gain over every horizon from the norms of the weights of a network with an activation on pairs.
 
     Args:
-        subject: the network; of any other subject nothing is claimed.
+        subject: the network; ``None`` is returned for other subjects.
         measure: ``"final"`` (the state at any time) or ``"l2"`` (the whole sequence of states).
 
     Returns:

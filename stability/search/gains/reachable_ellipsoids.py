@@ -1,4 +1,4 @@
-r"""Reachable ellipsoids of inputs of bounded energy, as functions of the multipliers.
+r"""Reachable ellipsoids under inputs of bounded energy, as functions of the multipliers.
 
 In the centered loop ``x+ = A x + F u + B p``, ``q = C x + E u + D p``, ``|p_i| <= |q_i|``, started from rest, positive
 numbers :math:`\tau_t` (``1 / (2 L_t)``) give matrices with :math:`x_t x_t^T \preceq Q_t \sum_{s<t} |u_s|^2`:
@@ -7,9 +7,9 @@ numbers :math:`\tau_t` (``1 / (2 L_t)``) give matrices with :math:`x_t x_t^T \pr
           S = \begin{bmatrix} N \\ M \end{bmatrix} \mathrm{blkdiag}(Q_t, I, \tau_t)
               \begin{bmatrix} N \\ M \end{bmatrix}^T, \quad N = [C\; E\; D], \; M = [A\; F\; B],
 
-as long as :math:`\tau_t - S_{NN} > 0`. Every ``z^T Q_T z`` is convex in all multipliers together (a supremum of affine
-functions of them), and its derivative by them costs no more than vectors sent back through the steps. With the output
-paid for on the way, ``Q_t`` is first made larger to :math:`(Q_t^{-1} - \epsilon H^T H)^{-1}`.
+if :math:`\tau_t - S_{NN} > 0`. Every ``z^T Q_T z`` is jointly convex in all multipliers (a supremum of affine
+functions), and its gradient costs one backward pass of vectors. For the gain to the whole output sequence, ``Q_t`` is
+first enlarged to :math:`(Q_t^{-1} - \epsilon H^T H)^{-1}`, where the price :math:`\epsilon` weights the output.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from stability.search.solvers.loop_transformation import centered_loop
 
 Array = np.ndarray
 _POTRF, _POTRI = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
-_DOUBLINGS, _SWEEPS = 40, 24
+_DOUBLINGS, _SWEEPS = 40, 24  # most doublings of initial multipliers, and sweeps for multipliers of dependent channels
 _LEAST = 1e-8
-"""Smallest size of a multiplier's set, relative to the input's reach in the step."""
+"""Smallest initial multiplier, relative to the effect of the input in the step."""
 
 
 Spread = tuple[Array, Array]
@@ -37,13 +37,14 @@ Spread = tuple[Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """Ellipsoids and feedbacks of one pass through the steps.
+    """Final ellipsoid of a forward pass, and the matrices of all steps for the backward pass.
 
     Attributes:
         Q: ``(n, n)``, final reachable ellipsoid.
-        feedback: ``(m, n)`` a step, ``(tau - S_NN)^{-1} S_NM``.
-        wider: ``(k, n)`` a step: the output on the way turns vectors z by ``z + H^T wider z``; or ``None``.
-        price: weight of the output along the way; ``wider`` is this many times ``H Q`` after widening.
+        feedback: ``(m, n)`` per step, ``(tau - S_NN)^{-1} S_NM``.
+        wider: ``(k, n)`` per step, ``price`` times ``H Q`` after the enlargement, or ``None``; the backward pass maps
+            ``z`` to ``z + H^T wider z``.
+        price: weight of the outputs before the last.
     """
 
     Q: Array
@@ -60,8 +61,7 @@ class ReachableEllipsoids:
         E: ``(m, p)`` input to channel.
         F: ``(n, p)`` input to state.
         H: ``(k, n)`` state to output.
-        slack: relative enlargement of every set, as in the storages of a proof: multipliers that leave no room
-            for it would be worthless.
+        slack: relative enlargement of every set, which the storage functions of a proof need for rounding errors.
     """
 
     def __init__(self, system: LureSystem, E: Array, F: Array, H: Array, slack: float = 1e-5) -> None:
@@ -75,7 +75,7 @@ class ReachableEllipsoids:
         self.direct = bool(self.D.any())
 
     def spread(self, Q: Array, tau: Array | None) -> Spread:
-        """Return ``S`` for a set; without multipliers, its independent part."""
+        """Return ``S`` for an ellipsoid; with ``tau = None`` without the part of the multipliers."""
         m, half = self.m, self.states @ Q
         S = self.inputs[:m] + half[:m] @ self.states.T, self.inputs[m:, m:] + half[m:] @ self.A.T
         return S if tau is None else self._with_channels(S, tau)
@@ -85,19 +85,19 @@ class ReachableEllipsoids:
         return block, S[1] + (self.B * tau) @ self.B.T
 
     def step(self, S: Spread, tau: Array) -> tuple[Array, Array] | None:
-        """Return the next set and the feedback, from ``S`` with its multipliers; ``None`` if they are too small."""
+        """Return the next ellipsoid and the feedback from ``S``; ``None`` if the multipliers are too small."""
         (channels, states), m = S, self.m
         if not m:
-            return self._larger(states), np.zeros((0, self.n))
+            return self._enlarged(states), np.zeros((0, self.n))
         room = -channels[:, :m]
         _diagonal(room)[:] += tau
         inverse = _inverse(room)
         if inverse is None:
             return None
         feedback = inverse @ channels[:, m:]
-        return self._larger(states + channels[:, m:].T @ feedback), feedback
+        return self._enlarged(states + channels[:, m:].T @ feedback), feedback
 
-    def _larger(self, Q: Array) -> Array:
+    def _enlarged(self, Q: Array) -> Array:
         Q *= 1.0 + self.slack
         _diagonal(Q)[:] *= 1.0 + self.slack
         return Q
@@ -107,10 +107,10 @@ class ReachableEllipsoids:
 
         Args:
             tau: ``(T, m)``.
-            price: weight ``epsilon`` of the squared output along the way; zero if only its end counts.
+            price: weight ``epsilon`` of the squared outputs before the last; zero for the gain to the last output.
 
         Returns:
-            The passage, or ``None`` where a multiplier, or the gain that the price stands for, is too small.
+            The result of the pass, or ``None`` if a multiplier is too small or the price too large.
         """
         Q, feedback, wider = np.zeros((self.n, self.n)), [], []
         for t, row in enumerate(tau):
@@ -141,11 +141,11 @@ class ReachableEllipsoids:
         """Return derivatives of ``sum_j z_j^T Q_T z_j``.
 
         Args:
-            passage: the way through.
+            passage: result of the forward pass.
             z: ``(n, k)``.
 
         Returns:
-            ``(T, m)`` by the multipliers, and the one by the price.
+            Derivatives ``(T, m)`` by the multipliers, and the derivative by the price.
         """
         by_tau, by_price = np.empty((len(passage.feedback), self.m)), 0.0
         for t in range(len(by_tau) - 1, -1, -1):
@@ -162,7 +162,7 @@ class ReachableEllipsoids:
         return by_tau, by_price
 
     def start(self, steps: int) -> Array:
-        """Return initial multipliers ``(T, m)``, nearly the best of each step alone."""
+        """Return initial multipliers ``(T, m)``, which are nearly optimal for each step alone."""
         tau, Q = np.empty((steps, self.m)), np.zeros((self.n, self.n))
         weight = self.H.T @ self.H
         weight[np.diag_indices(self.n)] += 1e-3 * np.trace(weight) / self.n + 1e-300
@@ -183,6 +183,7 @@ class ReachableEllipsoids:
         return tau
 
     def _greedy(self, S: Spread, weight: Array, size: Array) -> Array:
+        """Return multipliers that nearly minimize the next ellipsoid, weighted by ``weight``."""
         m = self.m
         if not m:
             return np.zeros(0)
@@ -204,7 +205,7 @@ class ReachableEllipsoids:
 
 
 def _inverse(symmetric: Array) -> Array | None:
-    """Return the inverse, from the lower triangle; ``None`` if the matrix is not positive definite."""
+    """Return the inverse of a symmetric matrix, given by its lower triangle; ``None`` if not positive definite."""
     root, failed = _POTRF(symmetric, lower=1)
     if failed:
         return None

@@ -1,4 +1,4 @@
-"""Claims about residual blocks and stacks from the claims about their layers."""
+"""Claims about residual blocks and stacks, combined from the claims about their layers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from stability.search.gains.pairwise import weight_norm_claim
 
 Array = np.ndarray
 SHARES = (0.02, 0.1, 0.3, 0.6, 0.9)
-"""Shares of ``1 - rho`` of the slowest layer that may be given up for the blocks' rate: the one with the shortest time
-to shrink differences for good, overshoot included, is taken.
+"""Shares of ``1 - rho`` of the slowest layer by which the rate of all blocks may be slower. The share is selected for
+which differences shrink by ``TARGET``, overshoot included, in the shortest time.
 """
-FOR_GOOD = 1e-3  # factor by which differences must shrink, overshoot included
+TARGET = 1e-3
 
 
 def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Claim | None:
@@ -30,7 +30,7 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
 
     Args:
         network: the blocks.
-        parts: one certificate a layer.
+        parts: one certificate per layer.
 
     Returns:
         The certified claim, or ``None``.
@@ -61,14 +61,14 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
         weights = _weights(norms, into, out, rate)
         with np.errstate(all="ignore"):
             overshoot = least_overshoot(norms, weights) * GROW
-            time = float(np.log(FOR_GOOD / overshoot) / np.log(rate))
+            time = float(np.log(TARGET / overshoot) / np.log(rate))
         if np.isfinite(overshoot) and (best is None or time < best[0]):
             best = time, {"layers": packed, "weights": weights, "rate": rate, "overshoot": overshoot}
     return None if best is None else accepted_claim(network, "residual_contraction", best[1])
 
 
 def _weights(norms: Sequence[Norm], into: Array, out: Array, rate: float) -> Array:
-    """Return weights ``(K,)`` that shrink by ``rate`` per step, each as small as those below it admit."""
+    """Return the smallest layer weights ``(K,)`` for which the weighted differences shrink by ``rate`` per step."""
     weights: list[float] = []
     lower = 0.0
     for k, norm in enumerate(norms):
@@ -83,7 +83,7 @@ def residual_gain_claim(network: ResidualStack, claims: list[Claim], head: Array
 
     Args:
         network: the blocks.
-        claims: one a layer: contraction, or a gain to its state.
+        claims: one claim per layer: contraction, or a gain to its state.
         head: ``(k, w)`` or ``None``.
         span: number of steps that the claim covers.
     """
@@ -99,11 +99,11 @@ def residual_gain_claim(network: ResidualStack, claims: list[Claim], head: Array
 
 
 def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
-    """Return the gain to the last block's output at any time, as a claim beside that of contraction.
+    """Return the claim of the gain to the last block's output at any time.
 
     Args:
         network: the blocks.
-        main: the claim of contraction: its layers' proofs give gains where no norm of weights does.
+        main: the claim of contraction, whose proofs give the gains of layers for which norms of weights give none.
 
     Returns:
         The certified claim, or ``None``.

@@ -1,8 +1,8 @@
 """Gain with one quadratic storage function for all times.
 
 Multipliers and storage are optimized together: for the whole output by the exchange of peaks (``peak_exchange``), for
-the output at one time through the Riccati equation (``stationary_storage``). Where neither gives a proof, those of the
-stability proof are left, with one number for the size of all.
+the output at one time through the Riccati equation (``stationary_storage``). If neither gives a proof, the multipliers
+of the stability proof are used, times one number that is optimized.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from stability.search.solvers.state_space import StateSpace
 Array = np.ndarray
 PROGRAM_STATES = 16  # most states for Clarabel
 _SMALL = 32
-"""Most states for a search as sharp as the proof."""
+"""Most states for a search with the tolerance of the proof."""
 _FAR = 0.01
 """Excess of the loop's gain over one above which the search gives up."""
 _NONE = 60.0
-"""Stands for the logarithm of a gain that is not proved."""
+"""Value in place of the logarithm of an unproved gain."""
 Found = tuple[float, Array, Array]
 """Gain with the ``P`` and ``L`` that prove it."""
 
@@ -56,8 +56,9 @@ class StorageAttempt:
 
     @functools.cached_property
     def start(self) -> Array | None:
-        """Return the initial ``Delta``; ``None`` if the search for a stability proof at this growth, which every gain
-        contains, ended far from one.
+        """Return the initial ``Delta``; ``None`` if the search for a stability proof ended far from one.
+
+        Every proof of a gain contains a proof of stability at the same growth.
         """
         return stable_multipliers(self.system, self.growth, self.deadline)
 
@@ -102,14 +103,14 @@ class StorageAttempt:
             for P, L in candidates:
                 gain = self.polish(P, L)
                 proved = gain if proved is None or (gain is not None and gain[0] < proved[0]) else proved
-                if proved is not None and self.mode == "running":  # the next ones only have more to spare
+                if proved is not None and self.mode == "running":  # later candidates only have more slack
                     break
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
             pass
         return proved
 
     def by_size(self) -> Found | None:
-        """Return the smallest gain with the multipliers of the stability proof and one number for their size."""
+        """Return the smallest gain with the multipliers of the stability proof times an optimized number."""
         return None if self.start is None else AttachedLoop(self, self.start).best_of_all()
 
     def _at_the_end(self, delta: Array, pairs: bool) -> Iterator[tuple[Array, Array]]:
@@ -181,11 +182,11 @@ class AttachedLoop:
         return StateSpace(self.loop.A, B, C, D, self.loop.is_discrete)
 
     def multipliers(self, s: float) -> Array:
-        """Return ``L`` of a number s, in the system's own step."""
+        """Return the multipliers ``L`` of a number s, in the system's own step."""
         return 0.5 * self.unshift * s * s * self.delta * self.delta
 
     def solution(self, s: float, gain: float) -> Array | None:
-        """Return P of a gain, in the system's own step, or ``None``."""
+        """Return the storage P that proves a gain with a number s, in the system's own step, or ``None``."""
         attempt, loop = self.attempt, self.loop
         if attempt.deadline.over:
             return None
@@ -196,7 +197,7 @@ class AttachedLoop:
         if P is None:
             return None
         P, unit = self.unshift * P, math.sqrt(self.unshift)
-        # above the gain of the loop the doubling may still converge, to a P that proves nothing
+        # if no P proves this gain, the doubling may still converge, to a P that proves nothing
         return P if attempt.least(P, self.multipliers(s), unit * attempt.H) <= 1.01 * unit * gain else None
 
     def best(self, log_s: float) -> Found | None:
@@ -236,12 +237,12 @@ def gain_solvers(system: LureSystem, F: Array) -> list[str]:
 def growths_to_try(
     system: LureSystem, measure: str, horizon: float | None, deadline: Deadline
 ) -> Iterator[tuple[str, float]]:
-    """Yield modes and growths to try: the neutral one, for a finite horizon also some that allow growth."""
+    """Yield modes and growths to try: first no growth, for a finite horizon also some growth."""
     yield "running" if measure == "l2" else "terminal", start_rate(system)
     if horizon is None:
         return
     try:
-        # no inequality holds with less growth than the worst constant slopes show
+        # no inequality holds with less growth than that under constant slopes
         slowest = rate_ceiling(system, deadline=deadline)
     except np.linalg.LinAlgError:  # overflow in A + B K C
         return
@@ -253,7 +254,7 @@ def growths_to_try(
 
 
 def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) -> Array | None:
-    """Return ``Delta`` of the stability proof at this growth; if rounding may have hidden one, a balancing of channels.
+    """Return ``Delta`` of the stability proof at this growth; near one, scales that balance the channels.
 
     Args:
         system: the system.
@@ -261,7 +262,7 @@ def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) ->
         deadline: time limit of the search.
 
     Returns:
-        ``(m,)`` positive; ``None`` where the loop's gain stayed far above one.
+        ``(m,)`` positive numbers; ``None`` if the loop's gain stayed far above one.
     """
     if system.channels == 0:
         return np.zeros(0)

@@ -37,24 +37,24 @@ def stack_gain(
 
     .. math:: \sqrt{\sum_t |H (y_t - y'_t)|^2} \le g \sqrt{\sum_t |u_t - u'_t|^2}
 
-    It bounds the change at the last step as well, over every horizon: ``certified_radius(model, x, y, gain=claim)``
-    turns it into radii. Gains of layers on top of each other multiply; that of the last one is smaller where its last
-    step alone is asked for, the others put out a whole sequence.
+    The gain also bounds the change of the output at the last step, and ``certified_radius(model, x, y, gain=claim)``
+    computes radii from it. The gain of a stack is the product of the layers' gains. With the measure ``final`` the gain
+    of the last layer is smaller; the other layers still output whole sequences.
 
     Args:
         subject: a ``GatedCell``, a ``LayerStack``, a ``ResidualStack``, or a module with one (``torch.nn.LSTM``,
             several layers).
         head: ``H (k, outputs)``, such as the weights of a linear decoder; the identity by default.
         measure: ``"l2"``, or ``"final"`` for the outputs at the last step alone (discrete, one direction).
-        horizon: ``None`` for every horizon, or a number of steps: then a layer with an activation on pairs need not
+        horizon: ``None`` for every horizon, or a number of steps, for which layers with an activation on pairs need not
             contract.
-        time_limit: seconds, shared evenly by the layers.
+        time_limit: seconds, divided equally among the layers.
 
     Returns:
-        The claim, with the gain as its ``value``; inconclusive where a layer has no finite bound.
+        The claim, with the gain as its ``value``; inconclusive if a layer has no finite bound.
 
     Raises:
-        UnsupportedError: another kind of subject (``incremental_gain`` is for those).
+        UnsupportedError: another kind of subject, for which ``incremental_gain`` may apply.
         DimensionError: a head that does not fit.
         ConfigurationError: an unknown measure, or a horizon that is no number of steps.
 
@@ -95,7 +95,7 @@ def stack_gain(
     total = combined_gain(stack, claims, H, span)
     if isinstance(total, str):
         return Claim("gain", f"No incremental gain was proved: {total}.", Verdict.INCONCLUSIVE)
-    total *= GROW  # room for a machine that adds in another order
+    total *= GROW  # allowance for machines that add in another order
     data: dict[str, Any] = {"layers": [pack(claim) for claim in claims], "gain": total}
     extras = {"head": H, "measure": None if measure == "l2" else measure, "horizon": horizon}
     data |= {name: value for name, value in extras.items() if value is not None}
@@ -125,7 +125,7 @@ def best_layer_claim(layer: Layer, head: Array | None, span: Span, deadline: Dea
 def _network_claims(
     layer: DrivenSystem | PairwiseSystem, head: Array | None, span: Span, deadline: Deadline
 ) -> list[Claim]:
-    steps = span.horizon if isinstance(layer, PairwiseSystem) else None  # of the others a bound over every horizon
+    steps = span.horizon if isinstance(layer, PairwiseSystem) else None  # other networks: a bound over every horizon
     options: dict[str, Any] = {"measure": span.measure, "horizon": steps, "time_limit": deadline}
     gain = incremental_gain(layer, output="state" if head is None else head, **options)
     return [] if gain.proof is None or gain.proof.kind not in GAINS else [gain.claim]
@@ -141,4 +141,4 @@ _CLAIMS: dict[type, Callable[[Any, Array | None, Span, Deadline], list[Claim]]] 
     PairwiseSystem: _network_claims,
     GatedCell: _cell_claims,
 }
-"""Functions that make the claims from which a layer's gain follows, by its type."""
+"""Functions that return claims from which a layer's gain follows, by the layer's type."""

@@ -1,7 +1,8 @@
-r"""Gain over a number of steps, with storage and multipliers for each step.
+r"""Gain over a number of steps, with a storage function and multipliers for each step.
 
-The least ``g`` is that of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``). The solution is
-a proposal, which rule ``gain_steps`` proves.
+The smallest gain ``g`` is the value of a convex problem in ``T m`` multipliers (``reachable_ellipsoids``), solved by
+descent. The rule ``gain_steps`` proves the result. The *price* of a search for the whole output is ``1 / g^2``, the
+weight of the output in the storage function; a *pass* is a forward computation of all ellipsoids.
 """
 
 from __future__ import annotations
@@ -22,29 +23,30 @@ from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.descent import minimize_lbfgs
 
 Array = np.ndarray
-_STEPS, _TOL = 80, 2e-3
+_STEPS, _TOL = 80, 2e-3  # most steps of the descent, and its tolerance
 _SHORT = 6
-"""Steps of a search whose first gain is above the useful ones: they reach about half of the possible improvement."""
+"""Steps of a descent whose first gain is not useful: they reach about half of the possible improvement."""
 _WORK = 1.5e11
 """Most multiplications of a search: long horizons of large networks get fewer steps."""
 _SMALL = 1e7
-"""Most multiplications per pass, over four, for a search of the whole output with the sharp objective too."""
+"""Largest ``T (n + m)^3``, about a quarter of the multiplications of a pass, for which a search for the whole output
+also minimizes the sharp objective."""
 _DESCENT: dict[str, dict[str, Any]] = {
     "final": {"pairs": 12, "tol": _TOL},
     "l2": {"pairs": 40, "tol": 2.5 * _TOL, "halvings": 7},
 }
-"""Options of the descent."""
-_ROOTS, _ROUGH, _CLOSE, _EXACT = 20, 5e-3, 1e-4, 1e-5
-"""Passes for one price, and tolerances of its logarithm: at first, during the descent, and at its end."""
+"""Options of the descent for each measure."""
+_PASSES, _FIRST_TOL, _DESCENT_TOL, _FINAL_TOL = 20, 5e-3, 1e-4, 1e-5
+"""Most passes for one price, and tolerances of its logarithm: at first, during the descent, and at its end."""
 _SHARE = 0.05
 """Further tolerance of the logarithmic price, as a share of the improvement."""
-_LOWER = 0.5
-"""Decrease of the logarithm of a first price without a pass, doubled after each failure."""
-_AHEAD, _FORESEEN = 0.7, 0.05
-"""Share of a predicted gain that is tried first; larger predictions are too inaccurate."""
-_SLACKS = (1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)  # slacks of a proof that are tried in turn
-_ROOMS = (1e-5, 1e-3)
-"""Slacks of the proof, and of the search for multipliers."""
+_DECREASE = 0.5
+"""Decrease of the logarithm of the first price after an unbounded pass, doubled after each further one."""
+_PREDICTION, _LARGEST_PREDICTION = 0.7, 0.05
+"""Share of a predicted improvement by which the first price is raised; larger predictions are too inaccurate."""
+_SLACKS = (1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)  # slacks of a proof, tried in turn
+_SEARCH_SLACKS = (1e-5, 1e-3)
+"""Slacks of the search for multipliers, tried in turn until the proof needs at most ten times as much."""
 
 
 class StepwiseSearch:
@@ -54,10 +56,10 @@ class StepwiseSearch:
         system: the map.
         matrices: ``E``, ``F`` and ``H``.
         steps: the horizon.
-        measure: ``final`` or ``l2``.
-        pairs: whether pairs of outputs are aimed at instead of all of them; of the measure ``final`` only.
+        measure: ``final`` for the output at the end, ``l2`` for the whole output sequence.
+        pairs: minimize the differences of pairs of outputs instead of all outputs; for the measure ``final`` only.
         deadline: checked before each step of the descent.
-        worth: a search that begins with a larger gain is a short one; of the measure ``final`` only.
+        worth: largest useful gain; the search is short if its first gain is larger. For the measure ``final`` only.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class StepwiseSearch:
         self.E, self.F, self.H = matrices
         self.reach = ReachableEllipsoids(system, *matrices)
         self.aim = GainObjective(self.H, pairs and measure == "final")
-        self._known: _PriceRoot | None = None  # of the best multipliers so far
+        self._known: _PriceRoot | None = None  # price of the best multipliers so far
         self._price, self._least_of = 0.0, cast(tuple[Array, float] | None, None)
 
     @property
@@ -93,12 +95,12 @@ class StepwiseSearch:
         best, aims, how = None, self.aim.sharper(), _DESCENT[self.measure]
         most = min(most, _SHORT) if self._begins_beyond(start) else most
         if self.measure == "l2":
-            # near the root the sets grow so fast with the price that the blunt aim has nearly the same one
+            # near the root the sets grow so fast with the price that both objectives have nearly the same price
             aims = aims if self.steps * size**3 < _SMALL else aims[:1]
             self._price = self._first_price(start)
         log = np.log(start).ravel()
-        for room in _ROOMS:  # more, where the proof needs it and the multipliers did not leave it
-            self.reach.slack = room
+        for slack in _SEARCH_SLACKS:
+            self.reach.slack = slack
             value = math.inf
             for aim in aims:
                 self.aim, self._known = aim, None
@@ -106,7 +108,7 @@ class StepwiseSearch:
             gain = self._proved(np.exp(log.reshape(start.shape))) if math.isfinite(value) else None
             if gain is not None and (best is None or gain[0] < best[0]):
                 best = gain
-            if gain is not None and gain[1].data["slack"] <= 10.0 * room:
+            if gain is not None and gain[1].data["slack"] <= 10.0 * slack:
                 break
         return best
 
@@ -136,14 +138,14 @@ class StepwiseSearch:
         """Return ``log g^2`` at which the largest eigenvalue at the end equals ``g^2``, if this is an improvement.
 
         With ``F(tau, log price) = log(price lambda_max)``, which is zero there, ``d log g^2 = F_tau / F_price d tau``.
-        The price of the best multipliers so far is known: where these have no passage at it, one look was enough.
+        One pass at the best price so far shows whether the multipliers improve it.
         """
         known = self._known
         log, least = (self._price, -math.inf) if known is None else (known.price, known.price)
         if known is not None:
-            foreseen = -float((known.slopes * (np.log(tau) - known.log)).sum())
-            log += _AHEAD * foreseen if 0.0 < foreseen < _FORESEEN else 0.0
-        root = self._root(tau, log, least, _ROUGH if known is None else _CLOSE)
+            predicted = -float((known.slopes * (np.log(tau) - known.log)).sum())
+            log += _PREDICTION * predicted if 0.0 < predicted < _LARGEST_PREDICTION else 0.0
+        root = self._root(tau, log, least, _FIRST_TOL if known is None else _DESCENT_TOL)
         if root is None:
             return None
         if known is None or root.price > known.price:
@@ -157,10 +159,10 @@ class StepwiseSearch:
             tau: ``(T, m)``.
             log: logarithm of the initial price.
             least: smallest price that is refined.
-            close: allowed error of the answer, to first order.
+            close: allowed error of the logarithmic price, to first order.
         """
         bracket, allowed = _Bracket(least), close
-        for _ in range(_ROOTS):
+        for _ in range(_PASSES):
             passage = self.reach.through(tau, math.exp(log))
             if passage is None:
                 if log <= least:
@@ -184,7 +186,7 @@ class StepwiseSearch:
         return value + log, slopes, 1.0 + math.exp(log) * by_price
 
     def _first_price(self, tau: Array) -> float:
-        """Return the logarithm of an initial price: as if half of the outputs were as large as the last."""
+        """Return the logarithm of an initial price, which assumes that half of the outputs are as large as the last."""
         passage = self.reach.through(tau)
         top = self.aim.largest(passage.Q)[0] if passage is not None else 0.0
         return -min(max(top, -600.0), 600.0) - math.log(0.5 * self.steps)
@@ -203,13 +205,13 @@ class StepwiseSearch:
         return None
 
     def _begins(self, tau: Array, slack: float) -> bool:
-        """Return True if the slack suffices for the first step, which depends on no gain."""
+        """Return True if the slack suffices for the first step, whose check does not depend on the gain."""
         H = np.zeros((1, self.system.states))
         data = {"L": 0.5 / tau[:1], "E": self.E, "F": self.F, "H": H, "gain": 1.0}
         return check_steps(self.system, **data, slack=slack, measure="final")[0]
 
     def _gains(self, tau: Array, slack: float) -> list[float]:
-        """Return gains that may be proved with this slack, the smallest first."""
+        """Return gains to try with this slack, the smallest first."""
         if self.measure == "l2":
             least = self._least(tau)
             return [least * (1.0 + step + self.steps * slack) for step in (1e-7, 1e-5, 1e-4)]
@@ -221,19 +223,19 @@ class StepwiseSearch:
         """Return the gain of the whole output for given multipliers."""
         if self._least_of is None or self._least_of[0] is not tau:
             aim, self.aim = self.aim, self.aim.sharper()[-1]
-            root = self._root(tau, self._price, -math.inf, _EXACT)
+            root = self._root(tau, self._price, -math.inf, _FINAL_TOL)
             self.aim, self._least_of = aim, (tau, math.inf if root is None else math.exp(-0.5 * root.price))
         return self._least_of[1]
 
 
 @dataclass(frozen=True, eq=False)
 class _PriceRoot:
-    """Price at which the last set has exactly the size that its gain allows.
+    """Price at which the last ellipsoid has exactly the size that the gain allows.
 
     Attributes:
-        price: its logarithm.
+        price: logarithm of the price.
         log: ``(T, m)`` logarithms of the multipliers.
-        slopes: ``(T, m)`` derivatives of ``log g^2 = -price`` by them.
+        slopes: ``(T, m)`` derivatives of ``log g^2 = -price`` by ``log``.
     """
 
     price: float
@@ -242,13 +244,13 @@ class _PriceRoot:
 
 
 class _Bracket:
-    """Bracket of a root: above prices that are too low, below prices without a pass or too high."""
+    """Bracket of the logarithmic price: above prices that are too low, below ones that are too high or unbounded."""
 
     def __init__(self, least: float) -> None:
-        self.least, self.low, self.high, self.down = least, -math.inf, math.inf, _LOWER
+        self.least, self.low, self.high, self.down = least, -math.inf, math.inf, _DECREASE
 
     def lower(self, log: float) -> float:
-        """Return the next price after one without a pass."""
+        """Return the next price after a price with an unbounded pass."""
         self.high = min(self.high, log)
         if self.low > -math.inf:
             return 0.5 * (self.low + self.high)
@@ -258,7 +260,7 @@ class _Bracket:
         return log - 0.5 * self.down
 
     def onward(self, log: float, proposed: float, value: float) -> float:
-        """Return the next price after one with this value of F: the proposed one if the bracket contains it."""
+        """Return the next price after a price with this ``value`` of F: the proposed one if the bracket contains it."""
         if value < 0.0:
             self.low = max(self.low, log)
         else:
@@ -269,7 +271,7 @@ class _Bracket:
 
 
 def final_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
-    """Return ``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
+    """Return ``P_T`` of a checked proof, with which ``x_T^T P_T x_T <= gain^2 |u|^2``.
 
     Args:
         system: the map.

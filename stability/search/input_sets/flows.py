@@ -1,7 +1,7 @@
 r"""Contraction of flows under inputs in a box: search for absorbing ellipsoids.
 
-The rules ``flow_lmi``, ``flow_equilibrium`` and ``flow_bounds`` make the sets again; here they are searched for. The
-weights ``tau`` of an ellipsoid follow from the adjoint of its Lyapunov equation, as in ``bounded``.
+The rules ``flow_lmi``, ``flow_equilibrium`` and ``flow_bounds`` check the sets that are found here. The weights ``tau``
+of an ellipsoid follow from the adjoint of its Lyapunov equation, as in ``bounded``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from stability.search.solvers.rates import Rate
 from stability.search.solvers.spectral_bounds import rate_proof
 
 Array = np.ndarray
-# enlargement ``eta`` of an ellipsoid, most ellipsoids, shares of the largest decay that are tried
+# enlargement ``eta`` of an ellipsoid, most ellipsoids, and tried decay rates as shares of the linear part's rate
 ROOM, STAGES, SHARES = 0.0625, 16, (0.1, 0.3, 0.5, 0.7, 0.9)
-KEPT = (1.0, 0.6, 0.0)
-"""Shares of the chords' slopes that are tried for lines: an unstable linear part gives no bound."""
+SLOPE_SHARES = (1.0, 0.6, 0.0)
+"""Tried slopes of the lines, as shares of the chords' slopes: a steep line may make the linear part unstable."""
 _LYAPUNOV = 100.0
-"""Operations of two Lyapunov equations on a slow core, in units of n^3; they cannot be interrupted."""
-_NARROWS = 0.02
-"""Relative decrease of the ranges required for another ellipsoid."""
+"""Operations of two Lyapunov equations, divided by n^3, on a slow core; they cannot be interrupted."""
+_LEAST_DECREASE = 0.02
+"""Relative decrease of the ranges that another ellipsoid must achieve."""
 
 
 def flow_contraction(
@@ -46,15 +46,15 @@ def flow_contraction(
     """Prove that trajectories of a flow approach each other under inputs in a box, from a known time on.
 
     Args:
-        subject: the flow, without feedthrough, its activation bounded.
-        low: ``(p,)`` least inputs.
-        high: ``(p,)`` largest.
+        subject: the flow, without feedthrough and with a bounded activation.
+        low: ``(p,)`` lower bounds of the inputs.
+        high: ``(p,)`` upper bounds.
         rate: see ``multiplier_criterion``.
         tol: tolerance of the best rate.
         deadline: checked before each search.
 
     Returns:
-        The certified claim or ``None``, and the outcome; the witness of an open one holds the sets' data.
+        The certified claim or ``None``, and the outcome; without a claim, its witness holds the data of the sets.
     """
     why = no_flow_sets(subject)
     if why is not None:
@@ -94,7 +94,10 @@ def flow_bounds_claim(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim |
 def flow_sets(
     subject: DrivenSystem, low: Array, high: Array, deadline: Deadline
 ) -> tuple[dict[str, Any], Ranges] | None:
-    """Return ellipsoids as long as they shrink; ``None`` without a first one."""
+    """Return the data of nested absorbing ellipsoids, which end when they shrink no more, and the last ranges.
+
+    ``None`` if there is no first ellipsoid.
+    """
     sets, rows, spent = Ranges.under(subject, low, high), [], 0.0
     for _ in range(STAGES):
         if deadline.over or not deadline.affords(_LYAPUNOV * subject.states**3):
@@ -106,7 +109,7 @@ def flow_sets(
         trial.enter(row["centre"], row["Y"], ROOM)
         if rows:
             shrunk = 1.0 - float(np.sum(trial.high - trial.low)) / float(np.sum(sets.high - sets.low))
-            if shrunk < _NARROWS:
+            if shrunk < _LEAST_DECREASE:
                 break
             rise = rise_of(rows[-1]["centre"], rows[-1]["Y"], row["centre"], row["least"], ROOM)
             spent += max(math.log(rise / ROOM), 0.0) / row["mu"]
@@ -120,29 +123,26 @@ def flow_sets(
 
 
 def _narrowest_ellipsoid(sets: Ranges, bounded: bool, deadline: Deadline) -> dict[str, Any] | None:
-    """Return the ellipsoid with the narrowest pre-activations, over slopes and decays."""
+    """Return the ellipsoid with the narrowest ranges of pre-activations, over all tried slopes and decay rates."""
     phi, m = activation(sets.driven.activation), sets.driven.system.channels
     chord = relaxation(phi, sets.low, sets.high)[0] if bounded else np.zeros(m)
     best, size = None, math.inf
-    for share in KEPT if bounded else (0.0,):
+    for share in SLOPE_SHARES if bounded else (0.0,):
         slope = np.clip(share * chord, 0.0, phi.slope[1])
         centre = _centre(sets, slope)
         if centre is None:
             continue
         stage = sets.stage(slope, centre)
         for shape in _shapes(sets, stage, deadline):
-            spread = float(
-                np.sum(
-                    np.sqrt(np.maximum(np.diagonal(sets.driven.system.C @ shape["Y"] @ sets.driven.system.C.T), 0.0))
-                )
-            )
+            C = sets.driven.system.C
+            spread = float(np.sum(np.sqrt(np.maximum(np.diagonal(C @ shape["Y"] @ C.T), 0.0))))
             if spread < size:
                 best, size = {**shape, "slope": slope, "centre": centre}, spread
     return best
 
 
 def _centre(sets: Ranges, slope: Array) -> Array | None:
-    """Return the equilibrium of the linear part under the middle input."""
+    """Return the equilibrium of the linear part under the middle input; ``None`` if the linear part is unstable."""
     stage = sets.stage(slope, np.zeros(sets.driven.states))
     driven, system, (offset, _) = sets.driven, sets.driven.system, sets.lines(slope)
     through = system.B * slope
@@ -153,7 +153,7 @@ def _centre(sets: Ranges, slope: Array) -> Array | None:
 
 
 def _shapes(sets: Ranges, stage: Stage, deadline: Deadline) -> list[dict[str, Any]]:
-    """Return ellipsoids for a few decays, with weights from the adjoint equation; fewer if time is short."""
+    """Return ellipsoids for several decay rates, with weights from the adjoint equation; fewer if time is short."""
     A, G, n = stage.A.mid, stage.push.mid, sets.driven.states
     edge, C, out = -2.0 * float(np.linalg.eigvals(A).real.max()), sets.driven.system.C, []
     bounds = np.maximum(stage.bounds, 1e-12 * max(float(stage.bounds.max()), 1e-100))

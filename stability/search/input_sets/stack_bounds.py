@@ -1,4 +1,4 @@
-"""Absorbing boxes of a stack under inputs in a box."""
+"""Absorbing boxes of stacks and gated cells under inputs in a box."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from stability.search.solvers.deadline import Deadline, TimeLimit
 Array = np.ndarray
 _KINDS_OF_SETS = 2
 """Number of kinds of sets: zonotopes and the first linear bounds; others cost more and serve the rate."""
-_WHOLE = 0.999
-"""Share of the unproved diagonal above which a box is no improvement."""
+_NO_GAIN = 0.999
+"""Share of the diagonal of the activations' own bounds above which a box says no more than they do."""
+_CONTRACTION_KINDS = ("interval_jacobian", "interval_lmi")  # kinds of proof that contain a box of states
 
 
 def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimit = None) -> Claim | None:
-    """Return the box of states that contains every run of a stack finally, under inputs in a box.
+    """Return a box of states that every trajectory of a stack enters under inputs in a box.
 
     Args:
-        stack: stack with one direction, of gated layers and networks with known sets, maps or flows.
-        low: ``(p,)`` least inputs.
-        high: ``(p,)`` largest.
+        stack: stack with one direction.
+        low: ``(p,)`` lower ends of the inputs.
+        high: ``(p,)`` upper ends.
         time_limit: seconds.
 
     Returns:
-        The claim ``bounded_in_box``, its value the diagonal; ``None`` where some layer has no such box, or time is
-        over, or all boxes together say no more than the bounds of the activations.
+        The claim ``bounded_in_box`` with the diagonal as its value. ``None`` if a layer has no such box, time is over,
+        or the boxes say no more than the bounds of the activations.
 
     Example:
         >>> from stability.systems import LureSystem
@@ -67,7 +68,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
     sides = [[part.proof.data[side] for side in SIDES[part.proof.kind]] for part in parts]
     least, most = (np.concatenate(endpoints) for endpoints in zip(*sides))
     diagonal = diagonal_of(least, most)
-    if diagonal > _WHOLE * _known_diagonal(stack):
+    if diagonal > _NO_GAIN * _known_diagonal(stack):
         return None
     data = {"low": endpoints[0], "high": endpoints[1], "layers": [pack(part) for part in parts]}
     data |= {"least": least, "most": most, "diagonal": diagonal}
@@ -77,7 +78,7 @@ def stack_bounds(stack: LayerStack, low: Any, high: Any, *, time_limit: TimeLimi
 
 
 def _known_diagonal(stack: LayerStack) -> float:
-    """Return the diagonal of the known box of all states, without a proof; infinite if unknown."""
+    """Return the diagonal of the box given by the activations' bounds; infinite for unbounded activations."""
     sizes = [
         np.full(layer.states, layer.output_bound if layer.states == layer.outputs else np.inf) for layer in stack.layers
     ]
@@ -85,7 +86,7 @@ def _known_diagonal(stack: LayerStack) -> float:
 
 
 def _layer_bounds(layer: Layer, low: Array, high: Array, deadline: Deadline) -> Claim | None:
-    """Claim the final box of one layer under inputs in a box."""
+    """Return the claim of the box that one layer enters under inputs in a box, or ``None``."""
     if deadline.over:
         return None
     if isinstance(layer, GatedCell):
@@ -100,33 +101,24 @@ def _layer_bounds(layer: Layer, low: Array, high: Array, deadline: Deadline) -> 
         first = why_no_zonotopes(layer) or initial_box(layer, low, high, deadline)
         if isinstance(first, str):
             return None
-        data = [sets.data for sets in islice(narrowed_bounds(layer, low, high, first, deadline), _KINDS_OF_SETS)]
-        return (
-            map_bounds_claim(layer, layer, "driven_bounds", {k: data[-1][k] for k in SETS if k in data[-1]}, {})
-            if data
-            else None
-        )
-
-
-_WHOLE = 0.999
-"""Share of the diagonal of ``|h| <= 1`` from which on a box says no more than that."""
-_KINDS = ("interval_jacobian", "interval_lmi")
+        found = [sets.data for sets in islice(narrowed_bounds(layer, low, high, first, deadline), _KINDS_OF_SETS)]
+        data = {key: found[-1][key] for key in SETS if key in found[-1]} if found else None
+        return None if data is None else map_bounds_claim(layer, layer, "driven_bounds", data, {})
 
 
 def gated_bounds(
     subject: GatedCell, main: Claim, *, time_limit: TimeLimit = None, always: bool = False
 ) -> Claim | None:
-    """Return the box of states that every trajectory enters, for a cell with an input box.
+    """Return a box of states that every trajectory enters, for a cell with an input box.
 
     Args:
         subject: the cell.
-        main: its claim of contraction: where that is certified, the box is that of its proof.
-        time_limit: seconds for the search of another.
-        always: also where it says no more than ``|h| <= 1``.
+        main: its claim of contraction; if certified with a box of states, that box is used.
+        time_limit: seconds for the search of another box.
+        always: return a GRU's box even if it says no more than ``|h| <= 1``.
 
     Returns:
-        The claim ``bounded_in_box``, its value the diagonal, or ``None`` where there is none, or for a GRU none that
-        says more than ``|h| <= 1``.
+        The claim ``bounded_in_box`` with the diagonal as its value, or ``None``.
 
     Example:
         >>> from stability.kernel.format.sentences import undecided
@@ -138,7 +130,7 @@ def gated_bounds(
     if subject.input_low is None:
         return None
     proof = main.proof if main.verdict is Verdict.CERTIFIED else None
-    if proof is not None and proof.kind in _KINDS:
+    if proof is not None and proof.kind in _CONTRACTION_KINDS:
         low, high = proof.data["low"], proof.data["high"]
     else:
         box = invariant_box(subject, affords=Deadline.from_limit(time_limit).named("bounds in the box").affords)
@@ -146,6 +138,6 @@ def gated_bounds(
             return None
         low, high = box.low, box.high
     diagonal = diagonal_of(low, high)
-    if subject.kind == "gru" and not always and diagonal > _WHOLE * 2.0 * subject.hidden**0.5:
+    if subject.kind == "gru" and not always and diagonal > _NO_GAIN * 2.0 * subject.hidden**0.5:
         return None
     return accepted_claim(subject, "gated_bounds", {"low": low, "high": high, "diagonal": diagonal})

@@ -19,11 +19,11 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 KIND = "local_linear"
-_BELOW = (1e-12, 1e-9, 1e-7)
-"""Relative reductions of a found radius that are tried in turn."""
-_HALVINGS = 80  # bisection steps for a radius: beyond the resolution of float64
+_REDUCTIONS = (1e-12, 1e-9, 1e-7)
+"""Relative reductions of a found radius, tried until the proof holds."""
+_HALVINGS = 80  # bisection steps for a radius, more than the resolution of float64 needs
 _SHARE = 0.9
-"""Share of the time; other searches have the rest."""
+"""Share of the time limit for this search; the rest is for other searches."""
 
 
 def applies(request: Request) -> bool:
@@ -40,7 +40,7 @@ def affine_claim(request: Request, k: int, norm: str, deadline: Deadline) -> tup
 
     Args:
         request: the inputs.
-        k: index of the class.
+        k: index of the input.
         norm: ``l2`` or ``linf``.
         deadline: time limit of the search.
     """
@@ -55,11 +55,11 @@ def affine_claim(request: Request, k: int, norm: str, deadline: Deadline) -> tup
             return None, False
         if other != label:
             most = min(most, _distance(request, x, norm, exact.margin(x, label, other), most))
-    for part in _BELOW if most > 0.0 else ():
+    for part in _REDUCTIONS if most > 0.0 else ():
         claim = accepted_claim(net, KIND, request.data(k, norm, most * (1.0 - part)))
         if claim is not None:
             return claim, True
-    return None, True  # what is proved of a margin is all of it: nothing else proves more
+    return None, True  # the bound of a margin is exact, so that no other proof gives more
 
 
 def affine_claims(request: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
@@ -78,7 +78,7 @@ def affine_claims(request: Request, norm: str) -> tuple[list[Claim | None], Arra
 
 
 def _distance(request: Request, x: Array, norm: str, margin: Margin, most: float) -> float:
-    """Return approximately the radius at which a margin is used up, or ``most``."""
+    """Return approximately the radius at which a margin becomes zero, at most ``most``."""
     each, free = norm == "l2" and request.budget == "step", request.free != 0
     if not margin.value > 0:
         return 0.0
@@ -97,10 +97,10 @@ def _distance(request: Request, x: Array, norm: str, margin: Margin, most: float
         _, d = priced(terms, by_group(low, each), by_group(high, each), radius)
         return value + float((terms * d).sum())
 
-    return _root_of_falling(left, most)
+    return _root_of_decreasing(left, most)
 
 
-def _root_of_falling(function: Callable[[float], float], most: float) -> float:
+def _root_of_decreasing(function: Callable[[float], float], most: float) -> float:
     """Find the root of a decreasing function, or ``most`` if it has none below."""
     if function(most) > 0.0:
         return most

@@ -17,7 +17,7 @@ ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {
     "l2": ellipsoid_search.l2_claims,
     "linf": linf_search.proved,
 }
-"""Search of each norm; the checker's rules accepted its results."""
+"""Search for each norm; it returns only claims that the checker accepts."""
 NORMS = tuple(ENGINES)
 
 
@@ -39,24 +39,23 @@ def largest_balls(
     Args:
         classifier: the network with its head.
         x: ``(B, T, p)`` inputs.
-        y: ``(B,)`` their classes; where the network says otherwise, there is no claim.
+        y: ``(B,)`` their classes; a misclassified input has no claim.
         norm: ``l2`` or ``linf``, over the whole sequence.
-        upper: ``(B,)`` radii at which an attack succeeds, infinite where none is known: no ball is looked for beyond.
-        epsilon: only decide whether a ball of this radius is safe; ``None``: find the largest.
-        mask: ``(T, p)`` true where an input may change; ``None``: everywhere.
-        bounds: ``(low, high)`` between which perturbed inputs stay. In l2 only proofs for affine networks make
-            use of them; what holds without clipping holds with it.
-        budget: in l2, ``total``: the perturbation of the whole sequence has norm ``epsilon`` at most; ``step``: that
-            of every step has. In l_inf both are the same.
-        time_limit: seconds a sample for the search, proofs not counted; ``None``: no limit.
+        upper: ``(B,)`` radii at which an attack succeeds, infinite where none is known; only smaller radii are tried.
+        epsilon: radius to decide; ``None``: search for the largest.
+        mask: ``(T, p)``, True where an input may change; ``None``: everywhere.
+        bounds: ``(low, high)`` of the perturbed inputs. In l2 only proofs for affine networks use them; claims without
+            bounds also hold with them.
+        budget: in l2, ``total`` bounds the norm of the whole perturbation, ``step`` the norm of the perturbation at
+            every step. In l_inf both are the same.
+        time_limit: seconds per input for the search, without the final check of proofs; ``None``: no limit.
 
     Returns:
-        Claims of ``local_robustness``, each accepted by its rule; ``None``: misclassified, or nothing was proved.
+        Claims of ``local_robustness``, each accepted by the checker; ``None`` if misclassified or not proved.
 
     Raises:
-        UnsupportedError: a network for which no local certificate is known in this norm.
-        ConfigurationError: an unknown option, labels that are no classes, a radius that is not positive, bounds that an
-            input breaks.
+        UnsupportedError: a network without a known local certificate in this norm.
+        ConfigurationError: an unknown option, invalid labels, a radius that is not positive, or inputs out of bounds.
         DimensionError: sizes that do not fit.
 
     Example:

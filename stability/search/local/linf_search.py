@@ -23,7 +23,7 @@ from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_o
 from stability.search.local.quadratic_multipliers import best_multipliers
 from stability.search.local.request import Request
 from stability.search.local.splitting import Splitting, worst_input
-from stability.search.local.zonotope_search import Long, symbols_of
+from stability.search.local.zonotope_search import ZonotopeSearch, symbols_of
 from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
@@ -278,7 +278,7 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
     """
     if epsilon is not None and not upper > epsilon:
         return None
-    search = Long(question)
+    search = ZonotopeSearch(question)
     claim = search.largest(upper) if epsilon is None else search.decided(epsilon)
     if claim is not None and (epsilon is not None or search.net.is_affine):  # nothing is left open
         return claim

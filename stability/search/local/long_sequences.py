@@ -1,9 +1,9 @@
 r"""Radius search for long sequences, by extrapolation from two or three tubes.
 
-What a ball of radius :math:`\epsilon` uses of its margin is :math:`\epsilon / r` for small ones, ``r`` the radius of
-the linearization, and more for larger ones: nearly :math:`\epsilon / r \exp(c \epsilon^q)`. One tube gives ``c``, so
-that a tube at half of ``r`` says where the next one is to be, with weights made of the first; the second one as a rule
-ends so near its margin that its multipliers prove a radius close by.
+A ball of radius :math:`\epsilon` uses a share of its margin. With the radius ``r`` of the linearization the share is
+:math:`\epsilon / r` for small balls, and about :math:`\epsilon / r \exp(c \epsilon^q)` for larger ones. One tube, at
+half of ``r``, gives ``c`` and with it the radius of the second tube, whose weights are improved from the first. The
+second tube usually uses almost all of its margin, so that its multipliers prove a radius close by.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROUNDS, _HALVINGS = 5, 40
 _FIRST = 0.5
 """Share of the linearized radius that is tried first."""
 _POWER = 1.3
-"""Exponent ``q`` above."""
+"""Exponent ``q`` of the module's text."""
 _GOAL = -4e-3
 """Target logarithm of the share: roundings of a proof are larger on long sequences."""
 _PART, _GAIN = 0.75, 1.02
@@ -40,15 +40,15 @@ _PROMISING = 2.0
 def improve_weights(
     task: Task, tubes: TubeResult, worth: list[Array], good: Array, where: Array, part: float = 0.5
 ) -> None:
-    """Improve the weights of some samples of a batch in place, part of the way, since a full step overshoots.
+    """Improve the weights of some samples of a batch in place by part of a step, since a full step overshoots.
 
     Args:
         task: the batch.
-        tubes: its tubes.
+        tubes: tubes of the batch.
         worth: the weights of all samples.
-        good: indices of samples in the batch.
-        where: their numbers among all samples.
-        part: share of the way.
+        good: indices in the batch of the samples to improve.
+        where: their indices among all samples.
+        part: share of a full step.
     """
     parts = [at.only(good) for at in tubes.passed]
     directions = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
@@ -72,10 +72,10 @@ def long_sequence_balls(
 
     Args:
         task: ``B`` samples.
-        run: their nominal run.
+        run: nominal run of the samples.
         worth: sensitivities of the margins to every stage.
         upper: ``(B,)`` radii of attacks, infinite where none is known.
-        away: ``(B, k)`` the distances to the boundaries of all classes in the linearization.
+        away: ``(B, k)`` distances to the boundaries of all classes in the linearization.
         deadline: time limit of the search.
     """
     linear = away.min(axis=1)

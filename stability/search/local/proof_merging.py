@@ -4,8 +4,8 @@ A proof is about one input of one network, in one norm, under one budget and mas
 the same subject if its claim is at least as strong. Files with proofs of another network or subject are refused before
 any computation.
 
-An older proof is checked before it is kept: a file may claim more than it proves, or a claim that only an earlier
-checker accepted. An invalid proof is replaced.
+An older proof is checked before it is kept, since a file may claim more than it proves, or a claim that only an earlier
+version of the checker accepted. An invalid proof is replaced.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class ProofQuery:
         x: ``(n, time, features)`` the inputs.
         norm: ``l2`` or ``linf``.
         budget: ``total`` or ``step``.
-        mask: ``(time, features)``, true where an input may change; ``None``: everywhere.
-        lengths: ``(n,)`` the first steps of each input that a packing network reads, which its proofs are about;
-            ``None``: all of every one.
+        mask: ``(time, features)``, True where an input may change; ``None``: everywhere.
+        lengths: ``(n,)`` number of first steps of each input that a packing network reads, which are the subject of its
+            proofs; ``None`` for all steps.
     """
 
     x: NDArray[Any]
@@ -72,21 +72,21 @@ class ProofMerger:
     Attributes:
         made: inputs whose proof was written.
         stayed: inputs whose older proof is valid and stronger than the new one.
-        void: inputs whose file proved nothing, and was replaced by the proof that was made now.
+        void: inputs whose older proof was invalid and was replaced by the new one.
     """
 
     def __init__(self, folder: Folder, by: str, network: Classifier, query: ProofQuery, *, overwrite: bool) -> None:
         """Read the existing proofs and reserve the files.
 
         Args:
-            folder: claimed by the caller.
-            by: the work that writes the proofs.
-            network: that they are about.
-            query: description of the measurement.
-            overwrite: whether proofs that would be lost may be.
+            folder: folder, locked by the caller.
+            by: name of the command that writes the proofs.
+            network: subject of the proofs.
+            query: inputs, norm, budget and mask.
+            overwrite: whether other proofs may be lost.
 
         Raises:
-            ConfigurationError: proofs, or other files, would be lost, and that is not allowed.
+            ConfigurationError: proofs or other files would be lost, and ``overwrite`` is False.
             FileFormatError: the folder cannot be written to.
         """
         self.made: set[int] = set()

@@ -2,12 +2,13 @@ r"""Optimal multipliers of the quadratic relaxation, by Newton's method.
 
 .. math:: \min_{D > 0} \; \tfrac14 q^T (H + D)^{-1} q + \sum_k D_k - \mu \log\det(H + D), \qquad H + D > 0,
 
-with ``mu`` going to zero: Shor's dual of ``min q v + v^T H v`` over the box ``|v_k| <= 1``. In ``log D`` a step keeps
-``D > 0`` and the multipliers may differ by orders of magnitude. Nothing here is a proof, see ``Quadratic.least``.
+with ``mu`` going to zero: Shor's dual of ``min q v + v^T H v`` over the box ``|v_k| <= 1``. The variable is ``log D``,
+so that every step keeps ``D > 0`` and multipliers may differ by orders of magnitude. The result is not a proof; see
+``Quadratic.least``.
 
-``H = R^T S R = Q S' Q^T`` has the rank of the units' arguments, mostly far below the number of symbols: with
-``Q`` orthonormal :math:`(H + D)^{-1} = D^{-1} - D^{-1} Q M Q^T D^{-1}`, and so has Newton's matrix a diagonal part and
-one of low rank, once the second derivative of the barrier is taken for its diagonal. A step costs
+``H = R^T S R = Q S' Q^T`` has the rank of the units' arguments, which is mostly far below the number of symbols. With
+``Q`` orthonormal, :math:`(H + D)^{-1} = D^{-1} - D^{-1} Q M Q^T D^{-1}`. If the second derivative of the barrier is
+replaced by its diagonal, the matrix of Newton's method is a diagonal plus a matrix of low rank, and a step costs
 ``O(symbols x rank^2)``.
 """
 
@@ -24,7 +25,7 @@ from stability.search.solvers.deadline import Deadline
 
 Array = np.ndarray
 WARM = 0.01
-"""Barrier weight of a warm start, relative to the multipliers' mean."""
+"""Barrier weight of a warm start, relative to the mean of the multipliers."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Multipliers:
     """Multipliers and their bound.
 
     Attributes:
-        D: ``(n + k,)``: one for each symbol, one for each cut.
-        bound: the lower bound that they give, in floating point.
-        v: ``(n,)`` where the convex function is least.
+        D: ``(n + k,)`` multipliers of the symbols, then of the cuts.
+        bound: lower bound by these multipliers, in floating point.
+        v: ``(n,)`` minimizer of the convex function.
     """
 
     D: Array
@@ -73,8 +74,8 @@ class _Dual:
         """Return multipliers with a diagonally dominant ``H + D``; those of the cuts are small."""
         rows = np.abs((self.Q @ self.S) @ self.Q.T).sum(axis=1)
         D = 0.5 * np.abs(self.q) + 1.0001 * rows + 1e-9 * (1.0 + np.abs(self.q).max(initial=0.0))
-        worth = 0.01 * float(D.sum()) / max(self.n, 1)
-        return np.concatenate([D, worth / np.maximum(self.half, 1e-9) ** 2])
+        cut_size = 0.01 * float(D.sum()) / max(self.n, 1)
+        return np.concatenate([D, cut_size / np.maximum(self.half, 1e-9) ** 2])
 
     def at(self, D: Array) -> _Point | None:
         """Evaluate the dual at multipliers; ``None`` if ``H + D`` is not positive definite."""
@@ -115,7 +116,7 @@ class _Dual:
         step = -solved(g)
         if not len(at.cut):
             return step, -float(g @ step)
-        # the cuts' own block: y the value of a cut at v, less its middle
+        # block of the cuts; y is the value of a cut at v, minus the middle of its interval
         y = self.offset + self.G.T @ (self.Q.T @ v)
         reduced = self.G - M @ (at.around @ self.G)  # Q^T K^-1 Q G without the factor Q^T D^-1 Q
         hessian = self.G.T @ (at.around @ reduced)
@@ -156,14 +157,13 @@ def best_multipliers(
 
     Args:
         F: the function.
-        decide: only the minimum's sign is asked for: the search ends where the bound is positive, and where some
-            value of the function is negative.
+        decide: end once the sign of the minimum is known: the bound is positive, or a value is negative.
         rounds: most Newton steps.
-        deadline: after which no step begins.
-        start: multipliers to begin with, all positive.
+        deadline: checked before each step.
+        start: initial multipliers, all positive.
 
     Returns:
-        The best found.
+        The multipliers with the largest bound.
 
     Example:
         >>> one, none = np.ones(1), np.zeros(0, dtype=int)
@@ -199,7 +199,7 @@ def best_multipliers(
         at = improved
         if promise < 0.3 * mu * n:
             if decide and dual.constant + at.gain + 2.0 * mu * n < 0.0:
-                break  # what the barrier keeps back is less than is missing
+                break  # without the barrier the bound would still be negative
             mu *= 0.4
     return best
 

@@ -21,14 +21,14 @@ from stability.search.local.branch_and_bound import About
 
 Array = np.ndarray
 KIND = "local_zonotopes"
-_WINDOWS, _OF_GATES = (0, 16), (16, 64)
-"""Steps that keep the channels' remainders, tried in turn: none is the cheapest; gates have larger remainders."""
-_COLUMNS = 1024
-"""Most symbols of inputs that are kept: those of later steps."""
+_WINDOWS, _GATE_WINDOWS = (0, 16), (16, 64)
+"""Numbers of steps whose linearization errors keep their symbols, tried in this order; gates have larger errors."""
+_INPUT_SYMBOLS = 1024
+"""Most symbols of inputs that are kept, those of the last steps."""
 # trials, relative tolerance, and share of the upper bound above which a longer window gains little
-_TRIALS, _NEAR, _ENOUGH = 12, 4e-3, 0.5
-_STRAIGHT = 1e-7
-"""Tolerance ``_NEAR`` of affine networks, whose radius one trial determines."""
+_TRIALS, _TOLERANCE, _ENOUGH = 12, 4e-3, 0.5
+_AFFINE_TOLERANCE = 1e-7
+"""Relative tolerance for affine networks, whose radius one trial determines."""
 _BACK = (0.0, 1e-6)  # relative reductions of a radius that are tried until the rule accepts it
 
 
@@ -37,9 +37,9 @@ class _Trial:
     """Outcome of one radius.
 
     Attributes:
-        radius: it.
-        share: the least share of a margin that is proved to be left; minus infinity where none is, or time is over.
-        slope: decrease of that margin by the inputs alone, per unit of the radius.
+        radius: the radius.
+        share: smallest proved margin relative to its value at radius 0; minus infinity without a tube.
+        slope: relative decrease of that margin by the inputs alone, per unit of the radius.
     """
 
     radius: float
@@ -52,23 +52,23 @@ class _Trial:
         return 2.0 / (self.slope + float(np.sqrt(self.slope**2 + 4.0 * bend)) + 1e-300)
 
 
-class Long:
-    """Arguments of an l_inf search around a long sequence."""
+class ZonotopeSearch:
+    """Search for a certified l_inf radius around a long sequence."""
 
     def __init__(self, about: About) -> None:
         self.about, self.net = about, stages_of(about.classifier)
         moves = about.x.shape[1] if about.mask is None else int((about.mask != 0).sum(axis=1).max(initial=1))
-        self.kept = min(len(about.x), max(_COLUMNS // max(moves, 1), 1))
+        self.kept = min(len(about.x), max(_INPUT_SYMBOLS // max(moves, 1), 1))
         logits = about.classifier.logits(about.x)
         steps = len(about.x) if about.classifier.reduction == "mean" else 1
         self.margins = steps * (logits[about.label] - logits)
         self.margins[about.label] = np.inf
-        self.near = _STRAIGHT if self.net.is_affine else _NEAR
-        windows = _OF_GATES if any(isinstance(layer, GatedCell) for layer in about.classifier.layers) else _WINDOWS
+        self.tolerance = _AFFINE_TOLERANCE if self.net.is_affine else _TOLERANCE
+        windows = _GATE_WINDOWS if any(isinstance(layer, GatedCell) for layer in about.classifier.layers) else _WINDOWS
         self.windows = tuple(dict.fromkeys(min(window, len(about.x)) for window in windows))
 
     def tried(self, radius: float, window: int) -> _Trial:
-        """Evaluate the tube of one radius."""
+        """Compute the margins in the tube of one radius."""
         about, net = self.about, self.net
         box = input_box(about.x, radius, about.mask, about.bounds)
         tube = zonotope_tube(net, box, window, self.kept, lambda: about.deadline.over)
@@ -88,7 +88,7 @@ class Long:
         return self.about.claimed(KIND, radius, window=window, kept=self.kept)
 
     def decided(self, radius: float) -> Claim | None:
-        """Return the claim of one radius."""
+        """Return the claim of the given radius, or ``None``."""
         for window in self.windows:
             if self.about.deadline.over:
                 break
@@ -97,7 +97,7 @@ class Long:
         return None
 
     def largest(self, upper: float) -> Claim | None:
-        """Return the largest radius that was proved, below ``upper``."""
+        """Return the claim of the largest radius found below ``upper``, or ``None``."""
         radius, window = self.searched(upper)
         for back in _BACK if radius > 0.0 else ():
             claim = self.claim(radius * (1.0 - back), window)
@@ -106,7 +106,7 @@ class Long:
         return None
 
     def searched(self, upper: float) -> tuple[float, int]:
-        """Return the largest radius that was found to hold, and its window."""
+        """Return the largest radius with positive margins, and its window."""
         scale = float(np.abs(self.about.x).max(initial=0.0)) + 1.0
         best, window, high = 0.0, 0, upper
         trial = 0.6 * upper if upper < scale else 1e-2 * scale
@@ -115,10 +115,10 @@ class Long:
                 break
             low, top = best, high
             for _ in range(_TRIALS):
-                if self.about.deadline.over or top <= low * (1.0 + self.near) or trial < 1e-12 * scale:
+                if self.about.deadline.over or top <= low * (1.0 + self.tolerance) or trial < 1e-12 * scale:
                     break
                 proof = self.tried(trial, width)
-                if proof.slope > 0.0:  # no radius is proved beyond that of the linearisation, or little
+                if proof.slope > 0.0:  # the linear decrease bounds the radius, up to a tolerance
                     high = min(high, max(1.1 / proof.slope, low))
                 top = min(top, high)
                 if proof.share > 0.0:
@@ -126,9 +126,9 @@ class Long:
                 else:
                     top = min(top, trial)
                 root = proof.root()
-                if low == trial and root <= trial * (1.0 + self.near):
+                if low == trial and root <= trial * (1.0 + self.tolerance):
                     break
-                trial = _following(root, low, top, self.near)
+                trial = _following(root, low, top, self.tolerance)
             trial = max(1.3 * best, 0.3 * high)
         return best, window
 
@@ -136,7 +136,7 @@ class Long:
 def _following(root: float, low: float, high: float, tolerance: float) -> float:
     """Return the next radius, slightly below the predicted root, between the two bounds."""
     nearer = root * (1.0 - 0.5 * tolerance)
-    if low * (1.0 + 0.5 * tolerance) < nearer < high:  # not, where it is not a number
+    if low * (1.0 + 0.5 * tolerance) < nearer < high:  # False for NaN
         return nearer
     return 0.25 * high if not low > 0.0 else 0.5 * (low + high) if low > 0.25 * high else min(2.0 * low, high)
 

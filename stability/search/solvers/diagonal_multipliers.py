@@ -1,8 +1,8 @@
 r"""Diagonal multipliers: minimize :math:`\max_\omega \bar\sigma(\Delta M(i\omega) \Delta^{-1})` over ``log Delta``.
 
 The function is convex in ``x = log Delta`` (Sezginer and Overton 1990). With the leading singular pair ``(u, v)`` at
-the peak its derivative is :math:`\bar\sigma\,(|u_i|^2 - |v_i|^2)`. The axis is sampled; whatever comes out is only
-a proposal, and the bounded real lemma at these multipliers decides.
+the peak its derivative is :math:`\bar\sigma\,(|u_i|^2 - |v_i|^2)`. The maximum is taken over sample points, so the
+result is only a candidate; the bounded real lemma at these multipliers decides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REACH, _REACH_SINGLE = 40.0, 35.0
 _MOST = 2**29
 """Most bytes of the samples."""
 _FLOOR = 1e-5
-"""Smallest entries, relative to the largest, that count: a reducible loop has no best balance."""
+"""Smallest entries, relative to the largest, that are used: a reducible loop has no optimal balance."""
 
 
 class FrequencySamples:
@@ -37,8 +37,8 @@ class FrequencySamples:
         count: number of sample points.
 
     Cost:
-        One complex Schur form, then ``4 n^2 m`` flops a point and rate; memory ``16 count m^2`` bytes, half a gigabyte
-        at most (fewer points, down to four) where there are thousands of channels.
+        One complex Schur form, then ``4 n^2 m`` flops per point and rate; memory ``16 count m^2`` bytes, at most half
+        a gigabyte: with thousands of channels there are fewer points, down to four.
     """
 
     def __init__(self, loop: StateSpace, count: int = 32) -> None:
@@ -51,7 +51,7 @@ class FrequencySamples:
         """Return samples ``(count, m, m)`` along the axis of a rate, in single precision if there are many.
 
         Raises:
-            TimeOverError: when the deadline comes before the last of them.
+            TimeOverError: the deadline passes before the last sample.
         """
         points = self._response.point(self.omega)
         points = rate * points if self._response.discrete else points - rate
@@ -91,9 +91,9 @@ def osborne_scaling(samples: Array, sweeps: int = 20) -> Array:
 class _Peak:
     """Leading singular triplets of the scaled samples, and a smoothed maximum over all of them with its gradient.
 
-    Several triplets a sample are kept: near the optimum singular values come in clusters, and one vector a sample
-    would see a kink where the smoothed function has none. Small matrices are decomposed, large ones iterated on
-    (block power steps that start from the last point's vectors).
+    Several triplets per sample are kept: near the optimum singular values come in clusters, and the function of one
+    vector per sample has kinks that the smoothed one lacks. Small matrices are decomposed; for large ones block power
+    steps start from the vectors of the last point.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class _Peak:
             v = np.linalg.qr(back.conj().transpose(0, 2, 1) / scale)[0]
         self.v = v
         image = scale * (self.samples @ (v / scale))
-        image = image.astype(np.complex128, copy=False)  # whose squares single precision may not hold
+        image = image.astype(np.complex128, copy=False)  # squares of the entries may overflow in single precision
         values, w = np.linalg.eigh(image.conj().transpose(0, 2, 1) @ image)
         sigma = np.sqrt(np.maximum(values, 1e-30))
         return sigma, (image @ w) / sigma[:, None, :], v @ w
@@ -154,9 +154,9 @@ def optimise_scaling(
         samples: ``(count, m, m)`` transfer matrices.
         start: starting point; by default the better of zero and Osborne's balancing.
         target: stop early once the peak is below it.
-        rounds: rounds of descent on the samples that are near the peak, each followed by a look at all of them.
-        deadline: checked at every product with the samples; the best so far is the answer, of infinite gain where none
-            was judged.
+        rounds: rounds of descent on the samples near the peak, each followed by an evaluation of all samples.
+        deadline: checked at every product with the samples; after it the best scaling so far is returned, with an
+            infinite gain if none was evaluated.
 
     Returns:
         ``log Delta`` with mean zero and the peak gain reached (on the samples).
@@ -195,7 +195,7 @@ class _Best:
 
 
 def _descend(judge: _Peak, scaling: _Best, target: float, rounds: int) -> None:
-    """Descend on the samples near the peak, sharper from round to round, each judged on all samples."""
+    """Descend on the samples near the peak, with a sharper maximum each round; evaluate all samples after each."""
     active, sharpness = np.zeros(len(judge.samples), dtype=bool), 60.0
     for _ in range(2 * rounds):
         best = scaling.peak
@@ -204,11 +204,11 @@ def _descend(judge: _Peak, scaling: _Best, target: float, rounds: int) -> None:
         active |= scaling.sigma > 0.8 * best
         try:
             sigma = scaling.offer(_descended(judge, active, scaling.x, sharpness, best), judge)
-        except np.linalg.LinAlgError:  # a step went so far that products there have no number
+        except np.linalg.LinAlgError:  # a step was so long that products overflow
             break
         value = float(sigma.max())
         missed = ~active & (sigma > 0.9 * value)
-        if missed.any():  # the descent pushed other samples up: they join, at the same sharpness
+        if missed.any():  # the descent raised other samples: add them, at the same sharpness
             active |= missed
         elif sharpness >= 600.0 or (sharpness > 60.0 and best - value < 1e-4 * best):
             break
@@ -220,13 +220,13 @@ def _descended(judge: _Peak, active: Array, x: Array, sharpness: float, level: f
     """Descend for one round from ``x`` on the active samples."""
     active_samples = judge.samples[active]
     if not judge.exact:
-        active_samples = active_samples.astype(np.complex64, copy=False)  # single precision steers well enough
+        active_samples = active_samples.astype(np.complex64, copy=False)  # single precision suffices for the descent
     peak = _Peak(active_samples, sharpness, 2, level, judge.deadline)
     peak.v = judge.v[active].astype(active_samples.dtype)
 
     def onward(*_: Any) -> None:
         if judge.deadline.over:
-            raise StopIteration  # the descent ends with the point it has
+            raise StopIteration  # ends the descent at its present point
 
     result = minimize(peak, x, jac=True, method="L-BFGS-B", callback=onward, options={"maxiter": 40, "maxcor": 20})
     return result.x - result.x.mean()

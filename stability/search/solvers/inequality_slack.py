@@ -18,10 +18,10 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def definite_slack(matrix: Array, error_action: Callable[[Array], Array] | None = None) -> float:
-    """Bound the smallest eigenvalue of a symmetric float64 matrix, scaled to unit diagonal, minus rounding errors.
+    """Return a lower bound of the smallest eigenvalue of a symmetric float64 matrix, scaled to unit diagonal.
 
-    The matrix is scaled to a unit diagonal first, which changes no sign. From its smallest eigenvalue the
-    bound on the errors made in forming it and in the eigenvalue computation is taken off.
+    Scaling does not change the sign of the smallest eigenvalue. The bounds of the errors of the matrix and of the
+    eigenvalue computation are subtracted.
 
     Args:
         matrix: ``(k, k)`` symmetric.
@@ -29,8 +29,8 @@ def definite_slack(matrix: Array, error_action: Callable[[Array], Array] | None 
             roundings of every entry by default.
 
     Returns:
-        A number in (-inf, 1]; positive means definite. ``-inf`` for a non-finite matrix or a diagonal entry
-        <= 0.
+        A number in (-inf, 1]; a positive one means that the matrix is positive definite. ``-inf`` for a matrix that is
+        not finite or has a diagonal entry <= 0.
 
     Example:
         >>> definite_slack(np.diag([1e-200, 1e200])) > 0.99
@@ -66,7 +66,7 @@ def multiplier_slack(system: LureMatrices, P: Array, L: Array, rate: float) -> f
         rate: ``lambda`` or ``rho``.
 
     Returns:
-        Positive only where both hold.
+        Positive only if both hold.
 
     Example:
         >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
@@ -86,7 +86,7 @@ def schur_complement(form: Array, k: int) -> Array | None:
         k: size of the leading block.
 
     Returns:
-        The complement; ``None`` where the block is not negative definite, or entries are not finite.
+        The complement; ``None`` if the block is not negative definite, or entries are not finite.
 
     Example:
         >>> schur_complement(np.array([[-1.0, 1.0], [1.0, 0.0]]), 1)
@@ -112,7 +112,7 @@ def least_gain(form: Array, inputs: int) -> float:
         inputs: number of coordinates of ``u``.
 
     Returns:
-        ``g``, infinite where no g will do.
+        ``g``; infinite if there is no such number.
 
     Example:
         >>> least_gain(np.array([[-1.0, 1.0], [1.0, 0.0]]), 1)

@@ -1,22 +1,22 @@
 r"""Loop transformation of slope intervals to a unit ball.
 
 With the center slope :math:`c = (\alpha + \beta)/2` and radius :math:`r = (\beta - \alpha)/2` of every channel,
-:math:`w = c z + \delta`, :math:`|\delta| \le r |z|`. After it the multiplier inequality at ``(P, L)`` *is* the bounded
-real lemma of a scaled system, with the same ``P``:
+:math:`w = c z + \delta`, :math:`|\delta| \le r |z|`. The multiplier inequality at ``(P, L)`` is then the bounded real
+lemma of a scaled system, with the same ``P``:
 
 .. math:: \| \Delta\, M\, \Delta^{-1} \|_\infty < 1, \qquad \Delta^2 = 2 L,
 
-where ``M`` is the transfer matrix of the centered loop, its output rows multiplied by ``r``. The rate moves the axis:
-``A + lambda I`` in continuous time, ``A / rho`` and ``B / rho`` in discrete time.
+where ``M`` is the transfer matrix of the centered loop, with output rows multiplied by ``r``. A rate shifts the loop:
+to ``A + lambda I`` in continuous time, to ``A / rho`` and ``B / rho`` in discrete time.
 
-Channels that bring no uncertainty are kept out of the search and given their multipliers afterwards. One with a single
-slope (``alpha = beta = c``) is linear: in the centered loop its row is zero. So is that of a channel that no state
-reaches. No finite multiplier is the best for it, and a search over all multipliers would run away along it. With
+Channels without uncertainty are left out of the search, and their multipliers are determined afterwards. A channel with
+a single slope (``alpha = beta = c``) is linear, and its row in the centered loop is zero, as is the row of a channel
+that no state reaches. For such a channel no finite multiplier is optimal, so that a search would diverge. With
 :math:`w_s = c z_s + e` the multiplier inequality is
 
 .. math:: \begin{bmatrix} N_{11} & N_{12} \\ N_{12}^T & N_{22} - 2 L_s \end{bmatrix} < 0,
 
-where :math:`N_{11}` is the inequality of the loop without these channels: it decides, and every diagonal ``L_s`` with
+where :math:`N_{11}` is the inequality of the loop without these channels. If that holds, every diagonal ``L_s`` with
 :math:`2 L_s > N_{22} - N_{12}^T N_{11}^{-1} N_{12}` completes the witness.
 """
 
@@ -65,7 +65,7 @@ def state_scales(loop: StateSpace, sweeps: int = 30) -> Array:
 
 
 def multiply_diagonal(left: Array, right: Array) -> Array:
-    """Return ``left @ right``, by rows if ``left`` is diagonal: for most networks ``B`` is the identity."""
+    """Return ``left @ right``, in fewer operations if ``left`` is diagonal, as ``B`` is for most networks."""
     if left.shape[0] == left.shape[1]:
         diagonal = np.diagonal(left)
         if np.count_nonzero(left) == np.count_nonzero(diagonal):
@@ -125,7 +125,7 @@ def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, f
         fixed: ``(m,)`` booleans, the fixed channels.
 
     Yields:
-        ``(m,)``; nothing where the smaller inequality does not hold.
+        ``(m,)``; nothing if the inequality of the smaller loop does not hold.
     """
     multipliers = np.where(fixed, 0.0, L)
     if not fixed.any():
@@ -133,7 +133,7 @@ def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, f
         return
     n, c = system.states, 0.5 * (system.alpha + system.beta)[fixed]
     keep = np.concatenate([np.ones(n, dtype=bool), ~fixed])
-    # (x, w) as a linear map of (x, w of the others, e)
+    # (x, w) as a linear function of (x, w of the other channels, e)
     change = np.eye(n + system.channels)
     inverse = np.linalg.inv(np.eye(int(fixed.sum())) - c[:, None] * system.D[np.ix_(fixed, fixed)])
     change[np.ix_(~keep, keep)] = inverse @ (c[:, None] * np.hstack([system.C, system.D[:, ~fixed]])[fixed])
@@ -142,9 +142,9 @@ def completed_multipliers(system: LureSystem, P: Array, L: Array, rate: float, f
     needed = schur_complement(change.T @ lmi_matrix(system, P, multipliers, rate) @ change, int(keep.sum()))
     if needed is None:
         return
-    least = np.abs(needed).sum(axis=1)  # a diagonal that dominates, tight where the matrix has rank one
+    least = np.abs(needed).sum(axis=1)  # a dominating diagonal, tight for matrices of rank one
     least = np.maximum(least, 1e-12 * float(np.abs(P).max()) + 1e-6 * float(least.max()))
-    for factor in (2.0, 32.0):  # by how much it is exceeded
+    for factor in (2.0, 32.0):  # slack
         full = multipliers.copy()
         full[fixed] = 0.5 * factor * least
         yield full
@@ -154,13 +154,13 @@ def as_lure(value: Any) -> Any:
     """Return a system with matrices and slopes, as criteria take it.
 
     Args:
-        value: a ``LureSystem``, or what has its fields.
+        value: a ``LureSystem``, or an object with its fields.
 
     Returns:
-        The same.
+        ``value``, unchanged.
 
     Raises:
-        ConfigurationError: for anything else.
+        ConfigurationError: any other object.
     """
     if not all(hasattr(value, field) for field in ("A", "B", "C", "alpha", "beta")):
         hint = "; pass its attribute .system" if isinstance(getattr(value, "system", None), LureSystem) else ""

@@ -2,13 +2,13 @@ r"""Spectral radius and Perron vectors of non-negative matrices, computed withou
 
 A *comparison matrix* M has non-negative entries off its diagonal (on it too, in discrete time). Its eigenvalue of
 largest real part :math:`\eta` is real, and for every level :math:`c > \eta` and right-hand side :math:`r > 0` the
-equation :math:`(c I - M) u = r` has a positive solution. A dense factorization loses that sign where u spans many
-orders of magnitude, as it does for triangular matrices of a few dozen rows. Here the strongly connected parts of M are
-taken in order: a part of one row is a division of positive numbers, a larger part is first scaled by its Perron vector,
-after which all entries of the solution are of one size.
+equation :math:`(c I - M) u = r` has a positive solution. A dense factorization can lose this sign if the entries of u
+span many orders of magnitude, as they do for triangular matrices of a few dozen rows. Here the strongly connected
+components of M are solved in order: a component of one row by a division of positive numbers, a larger one after
+scaling by its Perron vector, which gives all entries of the solution a similar size.
 
-The entries of a comparison system between groups of states and groups of channels are the sizes of the blocks of a
-loop (``block_sizes``).
+The entries of a comparison system between groups of states and groups of channels are norms of the blocks of a loop
+(``block_sizes``).
 
 Source: A. Berman, R. J. Plemmons, Nonnegative Matrices in the Mathematical Sciences (1979), chapters 2 and 6.
 """
@@ -25,17 +25,17 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 Groups = tuple[Array, Array]
-"""Group, or connected part, of every state and of every channel."""
-_DEEP = 8
-"""Most layers of channels within one step."""
+"""Number of the group, or of the connected component, of every state and of every channel."""
+_MOST_LAYERS = 8
+"""Most layers of channels that feed each other within one step."""
 _DENSE = 640
-"""Largest part whose Perron vectors are computed by a dense eigenproblem if the power method is slow."""
+"""Largest component whose Perron vectors are computed by a dense eigenproblem if the power method is slow."""
 _POWERS = 400
 """Most iterations of the power method."""
 
 
 def ordered_components(graph: Array) -> list[Array]:
-    """Return the strongly connected parts of a directed graph, each after those that drive it.
+    """Return the strongly connected components of a directed graph, each after the components that drive it.
 
     Args:
         graph: ``(n, n)`` booleans; ``graph[i, j]`` means that i is driven by j.
@@ -80,11 +80,11 @@ class _Part:
 
 
 class ComparisonMatrix:
-    """Comparison matrix with its strongly connected parts.
+    """Comparison matrix with its largest eigenvalue ``top`` and its strongly connected components.
 
     Args:
         matrix: ``(n, n)``, non-negative off the diagonal, finite.
-        enough: value of the eigenvalue at which the search stops (``top`` is a lower bound).
+        enough: the computation ends once ``top`` is at least this; ``top`` is then a lower bound.
 
     Example:
         >>> found = ComparisonMatrix(np.array([[0.5, 1e9], [0.0, 0.25]]))
@@ -108,10 +108,10 @@ class ComparisonMatrix:
 
         Args:
             level: above ``top``.
-            r: ``(n,)`` positive, or ``(n, k)``: k right-hand sides for one factorization of every part.
+            r: ``(n,)`` positive, or ``(n, k)`` for several right-hand sides.
 
         Returns:
-            As ``r``.
+            ``u`` in the shape of ``r``.
         """
         return self._sweep(self.matrix, self.parts, level, r, right=True)
 
@@ -141,7 +141,7 @@ class ComparisonMatrix:
 
 
 def _balanced(inner: Array, force: Array, room: float) -> Array:
-    """Solve ``inner y = force`` for rows of ``inner`` with the sum ``room``; near singularity bound ``y`` above."""
+    """Solve ``inner y = force`` for an ``inner`` with row sums ``room``; near singularity return an upper bound."""
     try:
         y = np.linalg.solve(inner, force)
     except np.linalg.LinAlgError:
@@ -150,10 +150,11 @@ def _balanced(inner: Array, force: Array, room: float) -> Array:
 
 
 def _part(matrix: Array, index: Array, enough: float) -> _Part:
+    """Return a component with its eigenvalue and Perron vectors, without the left one once it exceeds ``enough``."""
     if len(index) == 1:
         return _Part(index, float(matrix[index[0], index[0]]), np.ones(1), np.ones(1))
     block = matrix[np.ix_(index, index)]
-    # non-negative, and primitive: the powers converge
+    # the shift makes the block non-negative and primitive, so that the power method converges
     shift = max(0.0, -float(np.diagonal(block).min())) + 1e-2 * float(np.abs(block).max())
     block = block + shift * np.eye(len(index))
     low, top, right = _perron(block, enough + shift)
@@ -181,13 +182,13 @@ def _perron(m: Array, enough: float) -> tuple[float, float, Array]:
 
 
 def channel_layers(D: Array) -> Array:
-    """Return the layer of every channel within one step: one more than those that drive it.
+    """Return the layer of every channel within one step: one more than the largest layer of the channels it reads.
 
     Args:
         D: ``(m, m)`` channel to channel.
 
     Returns:
-        ``(m,)`` integers, all zero where D has a loop or many layers.
+        ``(m,)`` integers, all zero if D has a cycle or more than ``_MOST_LAYERS`` layers.
 
     Example:
         >>> channel_layers(np.array([[0.0, 0.0], [0.5, 0.0]]))
@@ -195,7 +196,7 @@ def channel_layers(D: Array) -> Array:
     """
     layers = np.zeros(len(D), dtype=int)
     drives = D != 0.0
-    for _ in range(_DEEP if drives.any() else 0):
+    for _ in range(_MOST_LAYERS if drives.any() else 0):
         updated = np.where(drives, layers[None, :] + 1, 0).max(axis=1)
         if np.array_equal(updated, layers):
             return layers
@@ -214,10 +215,10 @@ def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array,
     Args:
         loop: the centered loop.
         labels: group of every state and of every channel, counted from zero.
-        parts: connected part of every state and of every channel; a group lies inside one.
+        parts: connected component of every state and of every channel; each group lies inside one component.
 
     Returns:
-        ``A, B, C, D`` of the comparison system: absolute values where all groups are single.
+        ``A, B, C, D`` of the comparison system, which are absolute values if each group has one member.
 
     Example:
         >>> C = np.array([[0.0, 3.0], [4.0, 0.0]])
@@ -240,10 +241,7 @@ def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
 
     Args:
         loop: the centered loop.
-        enough: the limit to stay below.
-
-    Returns:
-        False only where the norms of the whole matrices are too large.
+        enough: bound below which the sum of norms must lie for a proof.
     """
     if loop.D.any() or not np.isfinite(enough):
         return True
@@ -256,7 +254,7 @@ def norms_may_suffice(loop: StateSpace, enough: float) -> bool:
 
 
 def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
-    """Bound the largest eigenvalue of a symmetric matrix below by some steps of the Lanczos iteration."""
+    """Return a lower bound of the largest eigenvalue of a symmetric matrix by some steps of the Lanczos iteration."""
     if n == 0:
         return 0.0
     x, previous = np.random.default_rng(0).standard_normal(n), np.zeros(n)
@@ -275,7 +273,7 @@ def _ritz(apply: Callable[[Array], Array], n: int, steps: int = 16) -> float:
 
 
 def _norms(X: Array, rows: Array, columns: Array, row_parts: Array, column_parts: Array) -> Array:
-    """Bound the 2-norms of blocks: the norm itself inside a connected part, the Frobenius norm between two."""
+    """Bound the 2-norms of blocks: by the norm itself inside a component, by the Frobenius norm between components."""
     k, m = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
     if k == len(rows) and m == len(columns):
         return np.abs(X)

@@ -3,8 +3,8 @@ r"""Overshoot of a quadratic norm: square root of the condition number of ``P``,
 For given multipliers the solutions of the bounded real inequality lie between a smallest and a largest one,
 :math:`P_- \le P \le P_+`, and form a convex set. :math:`P_-` comes from the Riccati equation of the loop,
 :math:`P_+^{-1}` from that of the transposed loop. The condition number is quasi-convex along the segment between them,
-and in its middle often smaller by orders of magnitude than at either end. The smallest of all, multipliers free, is a
-semidefinite program.
+and often smaller in its middle than at its ends by orders of magnitude. With free multipliers the smallest condition
+number is the value of a semidefinite program.
 
 Source: J. C. Willems, Least squares stationary optimal control and the algebraic Riccati equation, IEEE TAC 16 (1971).
 """
@@ -28,7 +28,7 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 _WORST = 1e3
-"""Stands for the logarithm of larger condition numbers, and of those without time."""
+"""Value that replaces larger logarithms of condition numbers, and those that are not computed for lack of time."""
 
 
 def condition_number(P: Array) -> float:
@@ -49,10 +49,10 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
         loop: the shifted and scaled loop.
         P: ``(n, n)``, a solution of its bounded real inequality.
         most: evaluations of the condition number.
-        deadline: checked before each of them; the best so far is the answer.
+        deadline: checked before each evaluation.
 
     Returns:
-        ``(n, n)``, a candidate as any other, or ``None`` where none better than ``P`` was found.
+        ``(n, n)``, an unchecked candidate, or ``None`` if none is better conditioned than ``P``.
 
     Cost:
         One to four Riccati attempts and at most ``most`` spectra of symmetric matrices.
@@ -93,15 +93,15 @@ def min_overshoot(
 
     Args:
         system: the system.
-        rate: ``lambda`` or ``rho``, certified (``multiplier_lmi`` feasible).
+        rate: ``lambda`` or ``rho`` for which ``multiplier_lmi`` is feasible.
         solver: see ``multiplier_lmi``.
         time_limit: seconds.
 
     Returns:
-        The result with ``value = kappa = cond(P)`` of the P returned, so the overshoot is its square root.
+        The result with ``value = kappa = cond(P)``, whose square root is the overshoot.
 
     Raises:
-        ConfigurationError: bad options, or a system too large for a dense program.
+        ConfigurationError: invalid options, or a system too large for a dense program.
 
     Example:
         >>> round(min_overshoot(LureSystem.recurrent([[-2.0]], [[1.0]]), 0.5).value, 6)

@@ -1,6 +1,6 @@
 """Scaled coordinates for solvers: diagonal similarity, unit slopes, unit time.
 
-A change of coordinates changes neither the truth of an inequality nor, being by powers of two, any bit of it.
+A change of coordinates does not change whether an inequality holds. Scaling by powers of two causes no rounding error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def balancing_scales(system: StateSpace) -> tuple[Array, Array]:
         system: a system with as many outputs as inputs.
 
     Returns:
-        The balanced matrices are ``A t / t'``, ``B s / t'``, ``C t / s'``, ``D s / s'`` (primed: a column).
+        The scales ``t``, ``s``. The balanced matrices are ``A t / t'``, ``B s / t'``, ``C t / s'``, ``D s / s'``, with
+        ``t'``, ``s'`` as columns.
 
     Example:
         >>> none = np.zeros((2, 0))
@@ -114,7 +115,7 @@ def balanced_coordinates(system: LureSystem | LureMatrices, rate: float = 0.0) -
         if not system.is_discrete:
             time = power_of_two(max(float(np.max(np.abs(inner.A), initial=0.0)), abs(rate)))
             inner, rate = inner.rescaled(np.ones(len(t)), time), rate / time
-        # what the similarity leaves free: the product of B and C may be split evenly, channel by channel
+        # the columns of B and the rows of C get equal norms, channel by channel
         even = _powers_of_two(even_channel_scales(inner))
         inner = inner.scaled(even)
     at = LureMatrices(*inner.matrices, system.is_discrete, system.alpha * unit, system.beta * unit)

@@ -22,11 +22,11 @@ from stability.search.solvers.state_space import StateSpace
 
 Array = np.ndarray
 MAX_STATES = 160
-"""Most states: above, the dense program needs more memory than a workstation has."""
-MAX_SIZE = 400
+"""Most states of a system: with more, the dense program needs more memory than a workstation has."""
+MAX_SIZE = 400  # most rows of the inequality
 CLARABEL_STATES = 32
-"""Most states for Clarabel: above, an interior-point method takes minutes."""
-_SCS_STEPS, _RANGE = 20_000, 1e14
+"""Most states for Clarabel: with more, an interior-point method takes minutes."""
+_SCS_STEPS, _RANGE = 20_000, 1e14  # most steps of SCS, and largest absolute entry that solvers handle
 _TOO_LARGE = "failed: the entries span too many orders of magnitude"
 
 
@@ -57,8 +57,8 @@ def solver_order(solver: str | None, n: int, size: int) -> list[str]:
         if n <= 12 and size <= 40:
             return ["CLARABEL"]
         return ["SCS", "CLARABEL"] if n <= CLARABEL_STATES and size <= 2 * CLARABEL_STATES else ["SCS"]
-    named = solver.upper() if isinstance(solver, str) else solver
-    return [as_choice("semidefinite solver", named, ("CLARABEL", "SCS"))]
+    name = solver.upper() if isinstance(solver, str) else solver
+    return [as_choice("semidefinite solver", name, ("CLARABEL", "SCS"))]
 
 
 def _usable(system: Matrices, *more: Array) -> bool:
@@ -67,7 +67,7 @@ def _usable(system: Matrices, *more: Array) -> bool:
 
 
 def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6, steps: int = _SCS_STEPS) -> str:
-    """Run a solver; the answer is ``approximate_solution``, ``infeasible``, ``time limit`` or ``failed: why``."""
+    """Run a solver; return ``solved``, ``infeasible``, ``time limit`` or ``failed: REASON``."""
     from cvxpy.error import SolverError
 
     if deadline.over:  # posing the problem takes time as well
@@ -84,9 +84,9 @@ def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6
         except (SolverError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             return "time limit" if deadline.over else f"failed: {(str(error) or repr(error)).splitlines()[0]}"
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of compiled Rust, and no Exception
+            if type(error).__name__ != "PanicException":  # raised by compiled Rust code; not a subclass of Exception
                 raise
-            return "failed: the solver broke down"
+            return "failed: the solver crashed"
     if problem.status in ("infeasible", "infeasible_inaccurate"):
         return "infeasible"
     if problem.status in ("optimal", "optimal_inaccurate"):
@@ -169,10 +169,12 @@ def _solved_values(
 def pose_multiplier(
     at: Coordinates, solver: str, deadline: Deadline, margin: float, accuracy: float
 ) -> tuple[str, Array | None, Array | None, float]:
-    """Solve the multiplier inequality once: existence with ``P >= I``, or by Clarabel the widest margin at unit trace.
+    """Solve the multiplier inequality once: with ``P >= I`` for existence, or by Clarabel with the largest margin.
+
+    For the margin the traces of P and L sum to ``n + m``.
 
     Returns:
-        What ``_solve`` says, P and L (unchecked), and the margin reached.
+        The result of ``_solve``, P and L (unchecked), and the margin.
     """
     import cvxpy as cp
 
@@ -211,11 +213,11 @@ def pose_overshoot(
 def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Array | None]:
     """Return P of the largest ``t``: ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
 
-    Directions ``N`` of the input with ``(D + D^T) N = 0`` (continuous time) are met by the equality
-    ``P B N = C^T N``, to which P is parametrized, so that rounding does not touch it.
+    Input directions ``N`` with ``(D + D^T) N = 0`` (continuous time) require ``P B N = C^T N``. ``P`` is parametrized
+    so that this equality holds up to rounding.
 
     Returns:
-        What ``_solve`` says, and P (unchecked).
+        The result of ``_solve``, and P (unchecked).
     """
     import cvxpy as cp
 
@@ -247,11 +249,11 @@ class SolverAnswer(NamedTuple):
     """Answer of a solver about a strict inequality.
 
     Attributes:
-        status: its own, word for word, or why it gave none.
-        P: unchecked, where it gave one.
-        t: its margin, where it gave one.
-        seconds: cvxpy's part included.
-        stopped: whether a limit of steps or seconds ended it: its status is then that of an unfinished search.
+        status: the solver's own status, or the reason why there is none.
+        P: the returned matrix, unchecked, or ``None``.
+        t: the returned margin, or ``None``.
+        seconds: time of solver and cvxpy.
+        stopped: whether a limit of steps or seconds ended the search, so that the status is preliminary.
     """
 
     status: str
@@ -266,19 +268,19 @@ def pose_strictly(
 ) -> SolverAnswer:
     """Solve ``[A^T P + P A, P B; B^T P, 0] + supply <= -t I``, ``P >= t I`` for the largest ``t >= strictness``.
 
-    The question is posed so that a solver's status answers it, as status-trusting programs do: ``optimal`` says that
-    such a P exists, ``infeasible`` that none does.
+    A program that trusts a solver's status would read ``optimal`` as existence of such a P, and ``infeasible`` as
+    non-existence.
 
     Args:
         system: A, B and the time base.
-        supply: the blocks (xx, xw, ww) of the rest, ``ww`` as large as B has columns.
+        supply: the blocks (xx, xw, ww) of the supply rate, with ``ww`` for the columns of B.
         solver: SCS or CLARABEL.
         deadline: time limit of the solver.
-        strictness: the least ``t`` that counts.
+        strictness: smallest accepted ``t``.
         steps: most steps of SCS.
 
     Returns:
-        What the solver said.
+        The answer of the solver.
     """
     import cvxpy as cp
 
@@ -302,11 +304,11 @@ def pose_gain(
 ) -> tuple[str, Array | None, Array | None]:
     """Minimize ``g`` in the dissipation inequality of ``stability.kernel.theorems.gain_lmi``, with ``margin``.
 
-    ``running`` puts ``|H x|^2`` into the inequality (l2 gain); otherwise ``P >= H^T H`` (gain to the last
+    With ``running`` the inequality contains ``|H x|^2`` (l2 gain); otherwise ``P >= H^T H`` (gain to the last
     output).
 
     Returns:
-        What ``_solve`` says, P and L (unchecked).
+        The result of ``_solve``, P and L (unchecked).
     """
     import cvxpy as cp
 

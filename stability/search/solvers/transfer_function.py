@@ -17,10 +17,8 @@ Array = np.ndarray
 _SMALL = 40  # most inputs or outputs for exact singular values
 _POWER_STEPS = 12  # power iterations of a lower bound of the gain
 _RESONANCES = 16  # most poles whose frequencies are sampled
-
-
-_BLOCKS = 48
-"""States from which the complex Schur form is made from the real one: at most half the time."""
+_REAL_SCHUR_STATES = 48
+"""Number of states from which on the complex Schur form is computed from the real one, in at most half the time."""
 
 
 def complex_schur(A: Array) -> tuple[Array, Array]:
@@ -40,7 +38,7 @@ def complex_schur(A: Array) -> tuple[Array, Array]:
         >>> np.abs(np.diag(T)).round(6).tolist(), float(np.abs(T[1, 0]))
         ([1.0, 1.0], 0.0)
     """
-    if np.isrealobj(A) and len(A) >= _BLOCKS:
+    if np.isrealobj(A) and len(A) >= _REAL_SCHUR_STATES:
         return rsf2csf(*schur(A, output="real")[:2])
     return schur(A, output="complex")[:2]
 
@@ -126,9 +124,10 @@ class Response:
         return float(np.linalg.norm(G, 2)) if np.isfinite(G).all() else np.inf
 
     def estimate(self, omega: float) -> float:
-        """Bound the gain below: exact for small systems, else by power iterations from the last direction.
+        """Return a lower bound of the gain: exact for small systems, else by power iterations from the last direction.
 
-        An iteration costs two triangular solves with two vectors instead of one with all and a decomposition.
+        An iteration costs two triangular solves with two right-hand sides. The exact gain costs a solve with all
+        columns of ``B`` and a singular value decomposition.
         """
         if self.small or np.isinf(omega):
             return self.gain(omega)
@@ -160,13 +159,13 @@ class Response:
         return np.array(estimates)
 
     def candidates(self, points: Array) -> Array:
-        """Return ordered frequencies, their midpoints, and the ends."""
+        """Return the given increasing frequencies, their midpoints, and the ends of the range, in increasing order."""
         end = np.pi if self.discrete else 2.0 * float(points.max(initial=0.0))
         return np.unique(np.concatenate([points, 0.5 * (points[1:] + points[:-1]), [0.0, end]]))
 
     def samples(self) -> Array:
-        """Return initial frequencies: the ends, the sharpest resonances, and points between them."""
-        poles = self.poles[np.imag(self.poles) >= 0.0]  # of a pair one
+        """Return initial frequencies: the ends of the range, the sharpest resonances, and points between them."""
+        poles = self.poles[np.imag(self.poles) >= 0.0]  # one pole of each conjugate pair
         if self.discrete:
             poles = poles[np.argsort(-np.abs(poles))][:_RESONANCES]
             return np.unique(np.concatenate([np.abs(np.angle(poles)), np.linspace(0, np.pi, 9)]))
@@ -197,11 +196,13 @@ def state_space(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None) 
 
 
 def scaled_response(system: StateSpace, deadline: Deadline) -> tuple[Response, float]:
-    """Return the response in balanced coordinates and a unit of time that fits A (continuous time); and that unit.
+    """Return the response in balanced coordinates, and its unit of time.
+
+    In continuous time the unit scales the entries of ``A`` to about one; in discrete time it is one.
 
     Raises:
-        UnsupportedError: matrices so badly scaled that no change of units makes them finite.
-        TimeOverError: no time for the Schur form.
+        UnsupportedError: the scaled matrices overflow.
+        TimeOverError: too little time for the Schur form.
     """
     system = balanced_states(system)
     time = 1.0

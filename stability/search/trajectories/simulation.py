@@ -10,7 +10,7 @@ Array = np.ndarray
 
 
 def natural_step(driven: Any) -> float:
-    """Return a step for the fastest possible motion, ``0.2 / (|A| + |B| |K| |C|)``; 1 for a map."""
+    """Return the integration step of a flow, ``0.2 / (|A| + |B| |K| |C|)`` by its fastest motion; 1 for a map."""
     if driven.is_discrete:
         return 1.0
     system = driven.system
@@ -35,18 +35,18 @@ def advance_batch(driven: Any, x: Array, u: Array, step: float) -> Array:
 def simulate_to_limit(
     subject: Any, states: Array, inputs: Array, steps: int, deadline: Any, tail: int = 0
 ) -> tuple[Array, Array]:
-    """Return states after some steps, and their averages over the last of them.
+    """Return states after some steps, and averages of the states over the last steps.
 
     Args:
-        subject: anything with ``advance`` and ``is_discrete``; a flow takes Runge-Kutta steps of its natural length.
-        states: ``(..., n)``.
-        inputs: ``(q, ..., p)``, used in turn.
+        subject: subject with ``advance`` and ``is_discrete``; a flow takes Runge-Kutta steps of ``natural_step``.
+        states: ``(..., n)`` initial states.
+        inputs: ``(q, ..., p)`` periodic inputs.
         steps: number of steps; fewer at the deadline.
         deadline: checked every five steps.
-        tail: over how many of the last steps the averages go.
+        tail: number of last steps over which states are averaged.
 
     Returns:
-        ``(..., n)`` twice.
+        The states and the averages, each ``(..., n)``.
     """
     step, total = natural_step(subject), np.zeros_like(states)
     inputs = np.broadcast_to(inputs, (len(inputs), *states.shape[:-1], inputs.shape[-1]))

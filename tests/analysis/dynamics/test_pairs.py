@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stability.analysis.dynamics.pairs import counter_distance, counter_pair, pair_distances
+from stability.analysis.dynamics.pairs import counterexample_distance, counterexample_pair, pair_distances
 from stability.certification import certify
 from stability.errors import UnsupportedError
 from stability.models import ContractingRNN, ElmanRNN
@@ -40,7 +40,7 @@ def test_no_pair_of_a_certified_network_leaves_its_envelope() -> None:
     bound = np.array([min(c * r**k for r, c in proved_pairs(certificate)) for k in range(31)])
     assert (seen.distance <= bound[:, None] * (1 + 1e-6)).all()
     assert seen.distance[30].max() < 0.05
-    assert counter_pair(certificate, 10) is None
+    assert counterexample_pair(certificate, 10) is None
 
 
 def test_pairs_take_two_sequences() -> None:
@@ -61,7 +61,7 @@ REFUTED = {
 def test_the_pair_of_a_counter_example_stays_apart(kind: str) -> None:
     certificate = certify(REFUTED[kind])
     assert certificate.verdict.value == "refuted"
-    found = counter_distance(certificate, 40)
+    found = counterexample_distance(certificate, 40)
     assert found is not None
     distance, words = found
     assert words
@@ -74,4 +74,4 @@ def test_the_pair_of_a_counter_example_stays_apart(kind: str) -> None:
 def test_what_is_no_map_has_no_pair() -> None:
     flow = certify(LureSystem.recurrent([[0.5]], [[0.0]]))
     assert flow.verdict.value == "refuted"
-    assert counter_pair(flow, 10) is None
+    assert counterexample_pair(flow, 10) is None

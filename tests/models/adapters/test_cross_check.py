@@ -20,7 +20,7 @@ from stability.models.adapters import torch_modules as readers
 from stability.models.adapters.cross_check import (
     compare,
     cross_check,
-    follow,
+    run_subject,
 )
 from stability.models.adapters.modules import recurrent_parts
 from stability.systems import DrivenSystem, LureSystem
@@ -234,7 +234,7 @@ def test_the_edge_of_what_rounding_explains():
 
     def run(by):
         def moved(x, states):
-            outputs, last = follow(subject, x, states)
+            outputs, last = run_subject(subject, x, states)
             return outputs + by, last
 
         return moved

@@ -13,8 +13,8 @@ from stability.models import GRU, LAYERS, LRU, LSTM, ElmanRNN, LipschitzRNN, Rot
 from stability.models.adapters.cross_check import (
     _rounding,
     cross_check_layer,
-    cross_check_quantised,
-    follow,
+    cross_check_quantized,
+    run_subject,
 )
 from stability.models.adapters.modules import _ADAPTERS, register_adapter
 from stability.models.gated_linear.block import GatedLinearBlock
@@ -138,7 +138,7 @@ def test_quantised_modules_are_run_too(make, dtype):
         for mine, theirs in zip(negated.parameters(), plain.parameters()):
             mine.copy_(-theirs)
     with pytest.raises(DisagreementError):
-        cross_check_quantised(module, as_subject(negated))
+        cross_check_quantized(module, as_subject(negated))
     module.register_forward_hook(lambda *_: None)
     with pytest.raises(UnsupportedError):
         as_subject(module)
@@ -176,7 +176,7 @@ def test_the_allowance_is_that_of_rounding_and_hardly_more_where_nothing_is_ampl
     """For a map that keeps its state: a hundred times what a thousandth of it changes is less than half of it."""
     keeping = DrivenSystem(LureSystem.linear(np.eye(200), 1.0), "tanh", np.zeros((0, 1)))
     x, state = np.zeros((1, 5, 1)), size * np.random.default_rng(3).choice([-1.0, 1.0], size=(5, 200))
-    allowed = _rounding(keeping, x, [state], follow(keeping, x, [state]), relative)
+    allowed = _rounding(keeping, x, [state], run_subject(keeping, x, [state]), relative)
     least = relative * (1.0 + size)
     assert least <= allowed <= 1.5 * least
     assert size == 0.0 or allowed > 1.1 * least

@@ -159,7 +159,7 @@ def test_isometry_and_powers_at_the_edge():
     identity = PairwiseSystem(np.eye(2), np.eye(2), [-1.0], "modrelu")  # on the circle: the trace decides
     assert verify_claim(identity, propose(identity, "pair_linear", {})).valid
     sorts = turning("oplu", size=1.1)
-    assert "about modReLU" in verify_claim(sorts, propose(sorts, "pair_linear", named)).reason
+    assert "covers modReLU only" in verify_claim(sorts, propose(sorts, "pair_linear", named)).reason
     assert "as stored" in verify_claim(turning(), propose(turning(), "pair_linear", named)).reason
 
 
@@ -172,7 +172,7 @@ def test_a_jump_needs_its_pair():
     stuck = PairwiseSystem(flat, np.eye(2), [0.1], "modrelu")
     assert "not proved independent" in verify_claim(stuck, propose(stuck, "pair_jump", {"pair": 0})).reason
     sorts = turning("oplu")
-    assert "about modReLU" in verify_claim(sorts, propose(sorts, "pair_jump", {"pair": 0})).reason
+    assert "covers modReLU only" in verify_claim(sorts, propose(sorts, "pair_jump", {"pair": 0})).reason
 
 
 def test_whoever_asks_gets_one_of_three_answers():
@@ -214,7 +214,7 @@ def test_a_file_keeps_every_bit_and_forgets_no_word(tmp_path):
 
 def test_what_is_no_such_network_is_refused():
     good = turning()
-    with pytest.raises(ConfigurationError, match="said to be orthogonal"):
+    with pytest.raises(ConfigurationError, match="far from orthogonal"):
         replace(good, W=(1 + 1e-6) * good.W)
     for bad in ({"activation": "tanh"}, {"activation": None}, {"orthogonal": 1}, {"W": np.eye(3)}):
         with pytest.raises(ConfigurationError):

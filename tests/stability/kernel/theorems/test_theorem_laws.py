@@ -166,7 +166,7 @@ def test_margins_of_zonotopes_include_their_rounding(exact, rng, large) -> None:
         size = {"sides": 1.0, "bias": 1.0, "least": 1.0, large: 1e6}
         y, sides = rng.normal(size=4), size["sides"] * rng.random(4)
         least, bias = size["least"] * rng.normal(size=3), size["bias"] * rng.normal(size=3)
-        tube = SimpleNamespace(y=y, sides=sides, least=lambda w, least=least: (least, None))
+        tube = SimpleNamespace(y=y, half_widths=sides, lower_bounds=lambda w, least=least: (least, None))
         subject = SimpleNamespace(reduction="last", bias=bias)
         lower, _ = margin_bounds(subject, head, tube, 1, 7)
         error = (exact.of(np.abs(head)) + np.abs(exact.of(head[1]))) @ exact.of(sides)  # of what the sides multiply
