@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.systems import GatedLinearLayer, NormBall
+from stability.systems import GatedLinearLayer, InputBox, NormBall
 
 from ..checkpoints.layer_weights import LayerWeights
 from ..checkpoints.stored_tensors import Read
@@ -202,8 +202,11 @@ class GatedLinearBlock(RecurrentLayer):
         """Return the settings of the mixer that its tensors do not tell, by their names in ``config.json``."""
         return {}
 
-    def gated_linear(self) -> GatedLinearLayer:
-        """Return the recurrence as the subject of claims, for every input of the norm in front of it.
+    def gated_linear(self, inputs: InputBox | None = None) -> GatedLinearLayer:
+        """Return the recurrence as the subject of claims.
+
+        Args:
+            inputs: box of the mixer's inputs, behind the norm; ``None`` for every input of the norm.
 
         Raises:
             NonFiniteError: NaN or infinite weights.
@@ -222,5 +225,5 @@ class GatedLinearBlock(RecurrentLayer):
 
         tensors = {name: reader(value) for name, value in self.mixer.state_dict().items()}
         ball = NormBall(reader(self.norm.weight)(), offset=int(self.norm.unit_offset))
-        gate, injection = type(self).layout(LayerWeights(tensors, self.settings()), ball)
+        gate, injection = type(self).layout(LayerWeights(tensors, self.settings()), ball if inputs is None else inputs)
         return GatedLinearLayer(gate, injection, self.type_name)

@@ -355,4 +355,5 @@ class GatedLinearLayer(Subject):
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
-        return f"{part_phrase(self, f'{self.name} layer')} (stored weights{origin_phrase(self)}, exact arithmetic)"
+        limits = ", steps within the stored limits" if getattr(self.gate, "limited", False) else ""
+        return f"{part_phrase(self, f'{self.name} layer')} (stored weights{origin_phrase(self)}{limits}, exact arithmetic)"

@@ -152,7 +152,7 @@ class InputBox(InputSet):
     @property
     def phrase(self) -> str:
         """Describe the set."""
-        return "every input in its box"
+        return "all inputs that stay in the stored box"
 
     def extremes(self, rows: Rows) -> tuple[Array, Array]:
         """Return the sums of the smaller and of the larger of ``g_i low_i`` and ``g_i high_i``, rounded outwards."""
