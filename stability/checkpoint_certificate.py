@@ -87,6 +87,13 @@ def checkpoint_layers(weights: Any) -> Iterable[CheckpointLayer]:
     return layers
 
 
+def horizon_ends(steps: np.ndarray) -> tuple[int | None, int | None]:
+    """Return median and largest of the horizons of all units in steps; ``None`` for an infinite one."""
+    ordered = np.sort(steps)
+    median, most = (int(n) if n < np.inf else None for n in (ordered[len(ordered) // 2], ordered[-1]))
+    return median, most
+
+
 @dataclass(frozen=True)
 class LayerClaims:
     """Claims about one layer.
@@ -142,8 +149,7 @@ class LayerClaims:
         }
         decay, steps = self._find("decay"), self.horizons()
         tol = TOLERANCE if decay is None or decay.proof is None else float(decay.proof.data["tol"])
-        ends = [np.inf, np.inf] if steps is None else [float(np.sort(steps)[len(steps) // 2]), float(steps.max())]
-        median, most = (int(n) if n < np.inf else None for n in ends)
+        median, most = (None, None) if steps is None else horizon_ends(steps)
         kept = self._find("forgetting", Verdict.REFUTED)
         never = None if steps is None else int(np.isinf(steps).sum())
         return {

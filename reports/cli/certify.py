@@ -17,7 +17,7 @@ from ..formatting import half_life, table, time_to
 from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
-from .checkpoints import certify_checkpoint, is_checkpoint
+from .checkpoints import LayerOptions, examine, find_layers, layer_box, show_layers
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
@@ -51,8 +51,6 @@ def certify(
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
     rate: Annotated[str, typer.Option(help="Rate: best, any or a number.", metavar="RATE")] = "best",
-    layers: Annotated[str | None, no_default("Numbers of gated linear layers; all by default.", metavar="0,5")] = None,
-    input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm, vocabulary.")] = None,
     time_limit: Annotated[
         float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
     ] = None,
@@ -86,6 +84,7 @@ def certify(
         bool, typer.Option("--overwrite", help="Permission for -o to replace a file that is no certificate.")
     ] = False,
     *,
+    gated: LayerOptions,
     gate: Gate,
     data: DataOptions,
     output: Output,
@@ -100,11 +99,14 @@ def certify(
 
     from .sources import check_exists, open_parts, open_subject
 
-    if is_checkpoint(models, cell, has_options=bool(layers or input_set)):
-        raise typer.Exit(certify_checkpoint(models[0], layers, input_set or "norm", out, output))
+    from .outputs import reads, writable
+
+    if (found := find_layers(models, gated, search=cell is None)) is not None:
+        writable(out, reads(models, data), overwrite=overwrite)
+        results = examine(models[0], found, gated, data.file, output, layer_box(input_box, input_box_from))
+        raise typer.Exit(show_layers(results, out, output))
     from ..stored.certificates import view
     from .data import seen_range
-    from .outputs import reads, writable
 
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
