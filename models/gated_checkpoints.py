@@ -64,10 +64,11 @@ def _layer_of(index: int, block: GatedLinearBlock) -> CheckpointLayer:
 
 def is_own_model(path: Path) -> bool:
     """Return True for a run directory or a file of weights that this toolkit wrote."""
-    if path.is_dir():
-        return (path / "run.json").is_file() and (path / MODEL_FILE).is_file()
+    file = path / MODEL_FILE if path.is_dir() else path
+    if path.is_dir() and (path / "run.json").is_file() and file.is_file():
+        return True
     try:
-        return path.suffix == ".safetensors" and read_metadata(path).get("format") == FORMAT
+        return file.suffix == ".safetensors" and read_metadata(file).get("format") == FORMAT
     except StabilityError:
         return False
 

@@ -16,7 +16,8 @@ from stability.storage.read_errors import as_file_errors
 from stability.systems import GatedLinearLayer, InputBox
 
 from . import delta_rule, gated, state_space
-from .layer_weights import NORMS, LayerWeights, input_set
+from .floors import floor_tensors
+from .layer_weights import NORMS, LayerWeights, input_set, with_floors
 from .stored_tensors import SUFFIXES, Read, find_files, read_config, stored_tensors
 
 MAMBA = "Mamba"
@@ -128,7 +129,7 @@ class StoredLayer:
             try:
                 gate, injection = self.layout.parts(weights, u)
                 part += COMPUTED if self._computed else ""
-                return GatedLinearLayer(gate, injection, self.type, part=part)
+                return GatedLinearLayer(with_floors(gate, self.weights), injection, self.type, part=part)
             except (DimensionError, ConfigurationError) as error:
                 raise FileFormatError(f"{self.whole} {wrong}: {error}") from error
 
@@ -216,8 +217,9 @@ def open_checkpoint(
 
 
 def _checkpoint(
-    path: Path, files: list[Path], tensors: Mapping[str, Read], settings: dict[str, Any], step_limits: bool
+    path: Path, files: list[Path], tensors: dict[str, Read], settings: dict[str, Any], step_limits: bool
 ) -> Checkpoint:
+    tensors |= floor_tensors(files[0].parent, tensors)
     layers = tuple(sorted(_layers(tensors, settings, step_limits), key=lambda layer: layer.index))
     if not layers:
         raise UnsupportedError(f"{path} holds no gated linear layer of a known layout among {len(tensors)} tensors")

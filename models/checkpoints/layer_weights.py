@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 
 from stability.checkpoint_certificate import INPUT_SETS
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.systems import Affine, Convolution, InputBox, NormBall, SiLU, Vocabulary
+from stability.systems import Affine, Convolution, InputBox, NormBall, SiLU, SoftplusGate, Vocabulary
 
 from .stored_tensors import ALL, Read
 
@@ -42,6 +42,8 @@ EMBEDDINGS = (
 EPSILONS = ("layer_norm_epsilon", "rms_norm_eps", "norm_epsilon", "norm_eps")
 INPUT_AXES = {"B": 1, "B_re": 1, "kernel.log_A_real": 0}
 """Tensors of time-invariant layers that tell the number of inputs, and the axis."""
+FLOOR = "dt_floor"
+"""Name of the tensor with the lower limits of a layer's steps."""
 MOST_ENTRIES = 2**28
 """Most entries of a matrix that is larger than what the file stores of it (block diagonals, one input a mode)."""
 
@@ -151,6 +153,19 @@ class LayerWeights:
         if not isinstance(value, bool):
             raise FileFormatError(f"{names[0]} must be true or false, got {value!r:.40}")
         return value
+
+
+def with_floors(gate: Any, layer: LayerWeights) -> Any:
+    """Return a gate with the lower limits of its steps that are stored beside it.
+
+    Raises:
+        FileFormatError: limits for a gate without steps, or another number of them.
+    """
+    if not layer.has(FLOOR):
+        return gate
+    if not isinstance(gate, SoftplusGate):
+        raise FileFormatError(f"{layer.prefix}{FLOOR} limits steps, and this layer has none")
+    return replace(gate, least=np.maximum(gate.least, layer.vector(FLOOR, gate.units)))
 
 
 def as_number(value: Any, name: str) -> float:

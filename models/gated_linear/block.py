@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stability.errors import DimensionError, UnsupportedError
 from stability.systems import GatedLinearLayer, InputBox, NormBall
 
-from ..checkpoints.layer_weights import LayerWeights
+from ..checkpoints.layer_weights import LayerWeights, with_floors
 from ..checkpoints.stored_tensors import Read
+from ..options import real
 from ..recurrent import RecurrentLayer
 from ..tensors import check_sequence, state_leaves
 
@@ -96,7 +98,40 @@ class Mixer(nn.Module, ABC):
     """Map of sequences inside a block: projections of each input, a recurrence linear in its state, and a readout.
 
     A state is a tensor ``h (batch, ...)``, or a tuple that begins with it: a window of a convolution follows.
+
+    Attributes:
+        dt_floor: lower limit of the step of each channel or head, ``dt = max(dt_floor, softplus(p))``; ``None`` for
+            none.
     """
+
+    dt_floor: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("dt_floor", None)
+
+    @property
+    def step_bias(self) -> Tensor | None:
+        """Return the bias of the pre-activation ``p`` of the steps; ``None`` for a mixer without steps."""
+        return None
+
+    def step(self, p: Tensor) -> Tensor:
+        """Return the steps ``softplus(p)``, limited from below by ``dt_floor``."""
+        dt = nn.functional.softplus(p)
+        return dt if self.dt_floor is None else torch.maximum(dt, self.dt_floor)
+
+    @abstractmethod
+    def decays(self, projected: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
+        """Return what the gates do with a sequence.
+
+        Args:
+            projected: ``(batch, time, features)``.
+            state: state before it.
+
+        Returns:
+            Logarithms of the decay of each channel, mode or head, ``(batch, time, units)``, of a channel with several
+            state entries the slowest; and their steps in the same shape, if there are steps.
+        """
 
     @abstractmethod
     def project(self, u: Tensor) -> Tensor:
@@ -147,12 +182,43 @@ class GatedLinearBlock(RecurrentLayer):
     """
 
     mixer: Mixer
+    floor: float | None = None
 
     def __init__(self, input_size: int, hidden_size: int, *, eps: float = 1e-5, unit_offset: bool = False) -> None:
         super().__init__(input_size, hidden_size)
         same = self.input_size == self.hidden_size
         self.encoder = nn.Identity() if same else nn.Linear(self.input_size, self.hidden_size)
         self.norm = RMSNorm(self.hidden_size, eps, unit_offset)
+
+    def set_floors(self, floors: Tensor) -> None:
+        """Limit the step of each channel or head from below: ``dt = max(floor, softplus(p))``.
+
+        The limits become a part of the state dict, and ``gated_linear`` certifies the layer with them.
+
+        Args:
+            floors: ``(units,)``, at least 0.
+
+        Raises:
+            UnsupportedError: a layer whose gates have no step.
+            DimensionError: another number of limits.
+        """
+        bias = self.mixer.step_bias
+        if bias is None:
+            raise UnsupportedError(
+                f"floors limit the steps of Mamba, Mamba-2 and gated DeltaNet, and {self.type_name} has no steps"
+            )
+        if floors.shape != bias.shape:
+            raise DimensionError("floors", tuple(bias.shape), tuple(floors.shape))
+        self.mixer.dt_floor = floors.detach().to(bias)
+        self.floor = self.floor or 0.0
+
+    def _start_floors(self, floor: float | None) -> None:
+        """Set the option ``floor``: lower limits as a fraction of the initial steps; ``None`` for none."""
+        if floor is not None:
+            self.floor = real("floor", floor, 0.0, 1.0)
+            bias = self.mixer.step_bias
+            assert bias is not None
+            self.set_floors(self.floor * nn.functional.softplus(bias))
 
     def prepare(self) -> None:
         """Return None: the weights need no preparation."""
@@ -161,6 +227,10 @@ class GatedLinearBlock(RecurrentLayer):
         """Return the residual stream and the projections of the mixer, joined along the last axis."""
         stream = self.encoder(x)
         return torch.cat([stream, self.mixer.project(self.norm(stream))], dim=-1)
+
+    def mixer_input(self, x: Tensor) -> Tensor:
+        """Return the input of the mixer, behind the norm: ``(batch, time, input_size)`` to ``(batch, time, width)``."""
+        return self.norm(self.encoder(x))
 
     def initial_state(self, x: Tensor, prepared: None) -> Any:
         """Return the state of the mixer before the first step."""
@@ -191,7 +261,7 @@ class GatedLinearBlock(RecurrentLayer):
         """Return ``h`` after every step as rows of real numbers, ``(batch, time, entries of h)``."""
         check_sequence(x, self.input_size)
         _, state = self.begin(x, state)
-        return self.mixer.states(self.mixer.project(self.norm(self.encoder(x))), state).flatten(2)
+        return self.mixer.states(self.mixer.project(self.mixer_input(x)), state).flatten(2)
 
     layout: Layout
     """Function that returns gate and injection of the mixer from its tensors, in the layout of public checkpoints."""
@@ -225,5 +295,6 @@ class GatedLinearBlock(RecurrentLayer):
 
         tensors = {name: reader(value) for name, value in self.mixer.state_dict().items()}
         ball = NormBall(reader(self.norm.weight)(), offset=int(self.norm.unit_offset))
-        gate, injection = type(self).layout(LayerWeights(tensors, self.settings()), ball if inputs is None else inputs)
-        return GatedLinearLayer(gate, injection, self.type_name)
+        weights = LayerWeights(tensors, self.settings())
+        gate, injection = type(self).layout(weights, ball if inputs is None else inputs)
+        return GatedLinearLayer(with_floors(gate, weights), injection, self.type_name)

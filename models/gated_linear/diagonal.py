@@ -77,6 +77,12 @@ class DiagonalMixer(Mixer):
         h = self._scanned(self.gates(self._signal(projected, state)[0]), state)
         return torch.view_as_real(h) if h.is_complex() else h
 
+    def decays(self, projected: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
+        """Return logarithms of the moduli of the decays; there are no steps."""
+        a, _ = self.recurrence(self.gates(self._signal(projected, state)[0]), state)
+        log_decay = a.abs().log().flatten(-len(self.state_shape))
+        return log_decay.expand(*projected.shape[:2], -1), None
+
     def slowest_factors(self, u: Tensor) -> Tensor:
         """Return ``a`` for a constant input ``u (width,)``, of each channel the entry of the largest modulus."""
         projected = self.project(u.expand(1, getattr(self.convolution, "taps", 1), -1))

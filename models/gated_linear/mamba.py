@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..checkpoints import state_space
 from ..options import positive_int
 from ..recurrent import register_layer
-from .block import CausalConvolution
+from .block import CausalConvolution, RMSNorm
 from .diagonal import DiagonalBlock, DiagonalMixer, Gates, inverse_softplus, log_uniform
 
 DT_MIN, DT_MAX, DT_FLOOR = 1e-3, 0.1, 1e-4
@@ -36,6 +36,9 @@ class MambaMixer(DiagonalMixer):
         A_log: ``(Di, N)``, logarithms of the decay rates.
         D: ``(Di,)``, skip connection.
         out_proj: readout.
+        dt_layernorm: norm of the input of ``dt_proj``; FalconMamba and Jamba have it and the next two, Mamba has not.
+        b_layernorm: norm of ``B``.
+        c_layernorm: norm of ``C``.
     """
 
     def __init__(self, width: int, inner: int, state_size: int, rank: int, taps: int) -> None:
@@ -53,6 +56,12 @@ class MambaMixer(DiagonalMixer):
         self.A_log = nn.Parameter(torch.log(torch.arange(1.0, state_size + 1)).repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, width, bias=False)
+        self.dt_layernorm, self.b_layernorm, self.c_layernorm = (nn.Identity() for _ in range(3))
+
+    @property
+    def step_bias(self) -> Tensor:
+        """Return the bias of the steps."""
+        return self.dt_proj.bias
 
     @property
     def convolution(self) -> CausalConvolution:
@@ -69,7 +78,12 @@ class MambaMixer(DiagonalMixer):
         x = nn.functional.silu(x)
         n = self.state_shape[1]
         dt, B, C = self.x_proj(x).split([self.rank, n, n], dim=-1)
-        return x, nn.functional.softplus(self.dt_proj(dt)), B, C, z
+        return x, self.step(self.dt_proj(self.dt_layernorm(dt))), self.b_layernorm(B), self.c_layernorm(C), z
+
+    def decays(self, projected: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
+        """Return the logarithm of the slowest decay of each channel, and the steps."""
+        dt = self.gates(self._signal(projected, state)[0])[1]
+        return -dt * self.A_log.amin(-1).exp(), dt
 
     def recurrence(self, gates: Gates, state: Any) -> tuple[Tensor, Tensor]:
         """Return ``exp(-dt A)`` and ``dt x B``, ``(batch, time, Di, N)``."""
@@ -98,6 +112,7 @@ class Mamba(DiagonalBlock):
         expand: channels over the width.
         rank: rank of the map to the step sizes; a sixteenth of the width by default.
         taps: inputs that the convolution reads.
+        floor: lower limit of the step of each channel, as a fraction of its initial step; ``None`` for no limit.
 
     Shapes:
         state ``(h, window)``: ``(batch, expand * hidden_size, state_size)``, ``(batch, taps, expand * hidden_size)``.
@@ -126,9 +141,15 @@ class Mamba(DiagonalBlock):
         expand: int = 2,
         rank: int | None = None,
         taps: int = 4,
+        floor: float | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.state_size, self.expand = positive_int("state_size", state_size), positive_int("expand", expand)
         self.rank = math.ceil(self.hidden_size / 16) if rank is None else positive_int("rank", rank)
         self.taps = positive_int("taps", taps)
         self.mixer = MambaMixer(self.hidden_size, expand * self.hidden_size, self.state_size, self.rank, self.taps)
+        self._start_floors(floor)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the epsilon of the inner norms, if there are any."""
+        return {"rms_norm_eps": norm.eps} if isinstance(norm := self.mixer.dt_layernorm, RMSNorm) else {}

@@ -58,6 +58,13 @@ class MatrixStateMixer(Mixer):
     delta_rule: ClassVar[bool]
     conv1d: CausalConvolution
     shape: tuple[int, int, int]
+    dt_bias: nn.Parameter
+    A_log: nn.Parameter
+
+    @property
+    def step_bias(self) -> Tensor:
+        """Return the bias of the steps."""
+        return self.dt_bias
 
     @abstractmethod
     def parts(self, projected: Tensor) -> Sequence[Tensor]:
@@ -104,6 +111,12 @@ class MatrixStateMixer(Mixer):
             read, S = scalar_gated_scan(q, k, beta.unsqueeze(-1) * v, log_decay, initial=S)
         return self.output(read, v, z), (S, window)
 
+    def decays(self, projected: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Return the logarithm of the decay of each head, and the steps."""
+        _, new, gates = self.parts(projected)
+        log_decay = self.terms(nn.functional.silu(self.conv1d(new, state[1])[0]), gates).log_decay
+        return log_decay, -log_decay / self.A_log.exp()
+
     def _of_heads(self, x: Tensor) -> Tensor:
         """Repeat queries or keys of groups for each head, ``(batch, groups, dk)`` to ``(batch, heads, dk)``."""
         return x.repeat_interleave(self.shape[0] // x.shape[-2], -2)
@@ -142,7 +155,7 @@ class Mamba2Mixer(MatrixStateMixer):
         """Return queries ``C``, keys ``B``, values ``x``, the logarithms ``-dt A`` and the strengths ``dt``."""
         heads, size, _ = self.shape
         x, B, C = convolved.split([self.inner, self.groups * size, self.groups * size], -1)
-        dt = nn.functional.softplus(gates + self.dt_bias)
+        dt = self.step(gates + self.dt_bias)
         B, C = (part.unflatten(-1, (-1, size)) for part in (B, C))
         return Terms(C, B, x.unflatten(-1, (heads, -1)), -dt * self.A_log.exp(), dt)
 
@@ -197,7 +210,7 @@ class GatedDeltaNetMixer(MatrixStateMixer):
         q, k, v = convolved.split([self.key_heads * size, self.key_heads * size, self.values], -1)
         q, k = (_unit(x.unflatten(-1, (-1, size))) for x in (q, k))
         b, a = gates.chunk(2, -1)
-        log_decay = -self.A_log.exp() * nn.functional.softplus(a + self.dt_bias)
+        log_decay = -self.A_log.exp() * self.step(a + self.dt_bias)
         return Terms(q / math.sqrt(size), k, v.unflatten(-1, (heads, -1)), log_decay, torch.sigmoid(b))
 
     def output(self, read: Tensor, v: Tensor, z: Tensor) -> Tensor:
@@ -235,6 +248,7 @@ class Mamba2(GatedLinearBlock):
         state_size: entries of ``B`` and ``C``.
         expand: ``expand * hidden_size`` values in all heads together.
         taps: inputs that the convolution sees at once.
+        floor: lower limit of the step of each head, as a fraction of its initial step; ``None`` for no limit.
 
     Attributes:
         mixer: the mixer, with the parameters of ``mamba_ssm``.
@@ -269,12 +283,14 @@ class Mamba2(GatedLinearBlock):
         state_size: int = 16,
         expand: int = 2,
         taps: int = 4,
+        floor: float | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size)
         sizes = {"heads": heads, "groups": groups, "state_size": state_size, "expand": expand, "taps": taps}
         for name, value in sizes.items():
             setattr(self, name, positive_int(name, value))
         self.mixer = Mamba2Mixer(self.hidden_size, **sizes)
+        self._start_floors(floor)
 
     def settings(self) -> dict[str, Any]:
         """Return the number of groups."""
@@ -298,6 +314,7 @@ class GatedDeltaNet(GatedLinearBlock):
         key_size: entries of a key.
         expand: ``expand * hidden_size`` values in all heads together.
         taps: inputs that the convolution sees at once.
+        floor: lower limit of the step of each head, as a fraction of its initial step; ``None`` for no limit.
 
     Attributes:
         mixer: the mixer, with the parameters of Qwen3-Next in ``transformers``.
@@ -331,6 +348,7 @@ class GatedDeltaNet(GatedLinearBlock):
         key_size: int = 16,
         expand: int = 2,
         taps: int = 4,
+        floor: float | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, eps=1e-6, unit_offset=True)
         key_heads = heads if key_heads is None else key_heads
@@ -338,6 +356,7 @@ class GatedDeltaNet(GatedLinearBlock):
         for name, value in sizes.items():
             setattr(self, name, positive_int(name, value))
         self.mixer = GatedDeltaNetMixer(self.hidden_size, **sizes)
+        self._start_floors(floor)
 
     def settings(self) -> dict[str, Any]:
         """Return number and size of keys."""

@@ -355,5 +355,6 @@ class GatedLinearLayer(Subject):
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
-        limits = ", steps within the stored limits" if getattr(self.gate, "limited", False) else ""
-        return f"{part_phrase(self, f'{self.name} layer')} (stored weights{origin_phrase(self)}{limits}, exact arithmetic)"
+        limits = ", with the limits of its steps" if getattr(self.gate, "limited", False) else ""
+        weights = f"stored weights{origin_phrase(self)}{limits}, exact arithmetic"
+        return f"{part_phrase(self, f'{self.name} layer')} ({weights})"
