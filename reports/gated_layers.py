@@ -10,7 +10,7 @@ import numpy as np
 
 from stability.checkpoint_certificate import CheckpointCertificate, LayerClaims, horizon_ends
 
-from .formatting import bound, number, verdict_word
+from .formatting import bound, count, number, verdict_word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,10 +88,10 @@ class CheckpointResults:
         known: dict[str, np.ndarray] = {name: values for name, values in claimed.items() if values is not None}
         record = self.measured.get(layer.layer)
         if record is not None:
-            count = len(next(iter(known.values()), record.state))
+            units = len(next(iter(known.values()), record.state))
             # a delta rule with one decay a key channel has claims about heads
-            known["measured_horizon"] = np.asarray(record.horizon, float).reshape(count, -1).max(axis=1)
-            known["measured_state"] = np.asarray(record.state, float).reshape(count, -1).max(axis=1)
+            known["measured_horizon"] = np.asarray(record.horizon, float).reshape(units, -1).max(axis=1)
+            known["measured_state"] = np.asarray(record.state, float).reshape(units, -1).max(axis=1)
         if "state_bound" in known and "measured_state" in known:
             state = known["measured_state"]
             known["ratio"] = np.where(state > 0.0, known["state_bound"] / np.where(state > 0.0, state, 1.0), np.nan)
@@ -111,20 +111,26 @@ class CheckpointResults:
     def scope(self) -> list[str]:
         """Return sentences that say for which inputs and which run the claims hold."""
         first = self.certificate.layers[0]
-        text = f"Claims hold for {INPUTS[first.input_set]}, at every length, in exact arithmetic with the stored weights."
+        text = (
+            f"Claims hold at every length, in exact arithmetic with the stored weights, for {INPUTS[first.input_set]}."
+        )
         return [text, *([STEP_LIMITS] if first.step_limits else [])]
 
-    def meanings(self) -> list[str]:
-        """Return sentences that explain the columns of the tables."""
+    def meanings(self) -> list[tuple[str, str]]:
+        """Return the columns of the tables with their meanings."""
         tol = self.certificate.layers[0].summary()["horizon"]["tol"]
-        return [
-            "state bound: largest state entry of a channel or mode, or Frobenius norm of a head's state.",
-            "gain: largest change of a state per largest change of the input in one step.",
-            f"horizon: steps until the weight of an input is below {tol:g}; no limit: number of channels, modes or heads "
-            "for which no number of steps is proven.",
-            "accumulators: channels, modes or heads that forget nothing in float32, whatever the input.",
-            *(["bound / measured: median over channels, modes or heads."] if self.measured else []),
+        found = [
+            ("unit", "a channel, a mode or a head"),
+            ("state bound", "largest state entry of a channel or mode, or Frobenius norm of a head's state"),
+            ("gain", "largest change of a unit's state per largest change of the input in one step"),
+            ("horizon", f"steps until the weight of an input is below {tol:g}, in the median and the worst unit"),
+            ("no limit", "number of units for which no number of steps is proven"),
+            ("accumulators", "number of units that forget nothing in float32, whatever the input"),
         ]
+        if self.measured:
+            found.append(("bound / measured", "proven state bound over largest measured state, in the median unit"))
+            found.append(("measured horizon", "largest on the data; it ends with a sequence"))
+        return found
 
 
 def headline(certificate: CheckpointCertificate) -> str:
@@ -134,8 +140,8 @@ def headline(certificate: CheckpointCertificate) -> str:
         >>> headline(CheckpointCertificate("a", ()))
         'Undecided (0 gated linear layers)'
     """
-    count = len(certificate.layers)
-    return f"{verdict_word(str(certificate.verdict))} ({count} gated linear layer{'s' * (count != 1)})"
+    layers = len(certificate.layers)
+    return f"{verdict_word(str(certificate.verdict))} ({layers} gated linear layer{'s' * (layers != 1)})"
 
 
 def upper(value: float | None) -> str:
@@ -145,7 +151,7 @@ def upper(value: float | None) -> str:
 
 def steps(value: int | None) -> str:
     """Format a horizon in steps; ``never`` for none."""
-    return "never" if value is None else f"{value:,}" if value < 10**6 else number(float(value), 2)
+    return "never" if value is None else count(value) if value < 10**6 else bound(value, 2, up=True)
 
 
 COLUMNS = (
@@ -154,7 +160,7 @@ COLUMNS = (
 )  # fmt: skip
 """Headings of the proven numbers of a layer, in two lines."""
 MEASURED = (
-    ("", "layer"), ("largest", "state"), ("bound /", "measured"), ("median", "horizon"), ("worst", "horizon"),
+    ("", "layer"), ("measured", "state"), ("bound /", "measured"), ("median", "horizon"), ("worst", "horizon"),
 )  # fmt: skip
 """Headings of the measured numbers of a layer."""
 
@@ -167,7 +173,7 @@ def proven_cells(row: Mapping[str, Any]) -> Iterable[str]:
         upper(row["state_bound"]),
         upper(row["gain"]),
         *horizon,
-        "–" if no_decay else f"{row['never']:,}",
+        "–" if no_decay else count(row["never"]),
         str(len(row["accumulators"])),
     )
 

@@ -236,12 +236,7 @@ def _plain(text: str, length: int) -> str:
 
 def _layers(tensors: Mapping[str, Read], config: Mapping[str, Any], step_limits: bool) -> Iterator[StoredLayer]:
     markers = {*MARKERS, *REFUSED} | ({"f_proj.weight"} if config.get("model_type") == "hgrn" else set())
-    prefixes = {
-        key[: len(key) - len(marker)]: marker
-        for key in tensors
-        for marker in markers
-        if _ends(key, marker)
-    }
+    prefixes = {key[: len(key) - len(marker)]: marker for key in tensors for marker in markers if _ends(key, marker)}
     kinds = config.get("architectures")  # unlike the folder's name, it belongs to the checkpoint wherever that lies
     kind = kinds[0] if isinstance(kinds, list) and kinds else config.get("model_type", "checkpoint")
     whole = _plain(str(kind), LONGEST_WHOLE)

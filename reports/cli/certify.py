@@ -97,13 +97,12 @@ def certify(
     """
     from stability.certification import certify as prove
 
-    from .sources import check_exists, open_parts, open_subject
-
     from .outputs import reads, writable
+    from .sources import check_exists, open_parts, open_subject
 
     if (found := find_layers(models, gated, search=cell is None)) is not None:
         writable(out, reads(models, data), overwrite=overwrite)
-        results = examine(models[0], found, gated, data.file, output, layer_box(input_box, input_box_from))
+        results = examine(models[0], found, gated, data, output, layer_box(input_box, input_box_from))
         raise typer.Exit(show_layers(results, out, output))
     from ..stored.certificates import view
     from .data import seen_range

@@ -18,13 +18,16 @@ from ..formatting import table
 from ..names import printable
 from ..stored.reasons import shell_name
 from ..vocabulary import verdict_word
+from .data import open_with_task
 from .input_boxes import DATA, checked, read_box
-from .options import Output, no_default
+from .options import Compute, DataOptions, Output, no_default
 from .sources import check_exists
 
 if TYPE_CHECKING:
     from ..gated_layers import CheckpointResults
 
+SEQUENCES, BATCH = 64, 8
+"""Sequences that are measured at most, and that are run at a time."""
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 
@@ -40,9 +43,7 @@ class LayerOptions:
     text: Annotated[
         Path | None, no_default("Text on which a checkpoint's gates and states are measured.", metavar="FILE")
     ] = None
-    tokenizer: Annotated[
-        Path | None, no_default("tokenizer.json for --text; bytes without it.", metavar="FILE")
-    ] = None
+    tokenizer: Annotated[Path | None, no_default("tokenizer.json for --text; bytes without it.", metavar="FILE")] = None
 
     @property
     def names(self) -> str:
@@ -54,13 +55,14 @@ class LayerOptions:
         return ", ".join(name for name, value in values.items() if value)
 
 
-def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = True) -> Any:
+def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = True, own: bool = True) -> Any:
     """Return the gated linear layers of one folder or file, or ``None``, before anything is loaded that takes time.
 
     Args:
         models: names of the models of the command.
         options: options that only such layers have.
         search: whether the command may be about gated linear layers at all.
+        own: whether models count that this toolkit wrote.
 
     Raises:
         FileFormatError: one model, which is not there.
@@ -70,9 +72,9 @@ def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = 
         check_exists(models[0])
     found = None
     if search and len(models) == 1 and _may_hold_layers(Path(models[0])):
-        from ...models import gated_layers
+        from ...models.gated_checkpoints import gated_layers, is_own_model
 
-        found = gated_layers(models[0])
+        found = gated_layers(models[0]) if own or not is_own_model(Path(models[0])) else None
     if options.names and found is None:
         raise ConfigurationError(f"{options.names}: one model with gated linear layers is needed")
     return found
@@ -93,7 +95,7 @@ def _may_hold_layers(path: Path) -> bool:
 
 
 def examine(
-    path: str, found: Iterable[Any], options: LayerOptions, data: Any, output: Output, box: Any = None
+    path: str, found: Iterable[Any], options: LayerOptions, data: DataOptions, output: Output, box: Any = None
 ) -> CheckpointResults:
     """Certify the layers of a checkpoint, and measure them where data are given.
 
@@ -101,12 +103,13 @@ def examine(
         path: folder or file.
         found: its layers.
         options: options of the command.
-        data: file of ``--data``; ``None`` without.
+        data: data of a network that was trained here, or tokens.
         output: takes the progress.
         box: two numbers or vectors of ``--input-box``, ``data`` for the range of the data, or ``None``.
 
     Raises:
         ConfigurationError: options that contradict each other, or a box without data to measure it on.
+        UnsupportedError: a box that must be measured, of a network that cannot be run.
     """
     from stability.search.gated_linear import certify_checkpoint as prove
     from stability.systems import InputBox
@@ -116,18 +119,22 @@ def examine(
     input_set = options.input_set or ("norm" if box is None else "box")
     if box is not None and input_set != "box":
         raise ConfigurationError("--input-box needs --input-set box")
-    stated = box is not None and box is not DATA
-    measured, source, reason = _measured(path, options, data, output)
-    if input_set == "box" and not stated:
-        if not measured:
-            why = reason or "give --text FILE, --data FILE or --input-box LOW HIGH"
-            raise ConfigurationError(f"the box of the inputs is not known: {why}")
+    needed = input_set == "box" and (box is None or box is DATA)
+    measured, source, reason = {}, "", ""
+    if needed or options.text or data.file or options.tokenizer:
+        output.status(f"measuring {path} ...")
+        try:
+            measured, source = _measured(path, options, data)
+        except UnsupportedError as error:
+            if needed:
+                raise
+            reason = str(error)
+    if needed:
         box = {number: (record.low, record.high) for number, record in measured.items()}
-    elif stated and not isinstance(box[0], float):
+    elif box is not None and not isinstance(box[0], float):
         box = InputBox(*box)
     output.status(f"certifying {path} ...")
-    layers = layer_numbers(options.layers)
-    limits = options.step_limits
+    layers, limits = layer_numbers(options.layers), options.step_limits
     certificate = prove(path, stored=found, layers=layers, input_set=input_set, box=box, step_limits=limits)
     output.status()
     return CheckpointResults(path, certificate, getattr(found, "skipped", {}), measured, source, reason)
@@ -140,27 +147,39 @@ def layer_box(stated: tuple[float, float] | None, source: str | None) -> Any:
     return None if source is None else DATA if source == DATA else read_box(source)
 
 
-def _measured(path: str, options: LayerOptions, data: Any, output: Output) -> tuple[dict[int, Any], str, str]:
-    """Return measurements by layer, a description of the data, and the reason if there are none though data are given.
+def _measured(path: str, options: LayerOptions, data: DataOptions) -> tuple[dict[int, Any], str]:
+    """Return measurements by the number of the layer, and a description of the data.
 
     Raises:
-        ConfigurationError: two files of data, or a tokenizer without a text.
+        ConfigurationError: data of two kinds, or none.
         FileFormatError: data that cannot be read.
+        UnsupportedError: a network that cannot be run.
     """
-    if options.text is not None and data is not None:
-        raise ConfigurationError("--text and --data exclude each other: leave one of them out")
-    if options.tokenizer is not None and options.text is None:
-        raise ConfigurationError("--tokenizer needs --text FILE")
-    if options.text is None and data is None:
-        return {}, "", ""
-    from ...analysis.gated_layers import measure_checkpoint
+    from ...analysis.gated_layers import measure_layers
+    from ...models.gated_checkpoints import is_own_model
 
-    output.status(f"measuring {path} ...")
-    try:
-        records, source = measure_checkpoint(path, text=options.text, tokenizer=options.tokenizer, data=data)
-    except UnsupportedError as error:
-        return {}, "", str(error)
-    return {record.layer: record for record in records}, source, ""
+    text, file = options.text, data.file
+    if text is not None and file is not None:
+        raise ConfigurationError("--text and --data exclude each other: leave one of them out")
+    if options.tokenizer is not None and text is None:
+        raise ConfigurationError("--tokenizer needs --text FILE")
+    if is_own_model(Path(path)):
+        if text is not None:
+            raise ConfigurationError("--text is for checkpoints of language models: use --data FILE")
+        subject = open_with_task(path, data, Compute())
+        network, inputs = subject.model, subject.task.train[0][:SEQUENCES]
+        inputs = inputs.to(next(network.parameters()))
+        source = f"{len(inputs):,} sequences of {inputs.shape[1]:,} steps of {file or 'the training data'}"
+    else:
+        from ...analysis.tasks.tokens import read_tokens
+        from ...models.checkpoints.network import load_network
+
+        if text is None and file is None:
+            raise ConfigurationError("give --text FILE, --data FILE.npz with tokens, or --input-box LOW HIGH")
+        network = load_network(path)
+        inputs = read_tokens(text or file, network.tokens, tokenizer=options.tokenizer)[:SEQUENCES]
+        source = f"{len(inputs):,} sequences of {inputs.shape[1]:,} tokens of {text or file}"
+    return {record.layer: record for record in measure_layers(network, inputs.split(BATCH))}, source
 
 
 def show_layers(results: CheckpointResults, out: Path | None, output: Output) -> int:
@@ -172,6 +191,13 @@ def show_layers(results: CheckpointResults, out: Path | None, output: Output) ->
     return EXIT[str(results.certificate.verdict)]
 
 
+def report_layers(results: CheckpointResults, page: Path, output: Output) -> None:
+    """Print the verdict of each layer and where the page is."""
+    document = results.document()
+    lines = _lines(results, document["layers"], page.parent / "certificate.json")
+    output.show({"report": page, **document}, "\n".join([*lines, "", f"Report: {page}"]))
+
+
 def _lines(results: CheckpointResults, rows: Sequence[Any], out: Path | None) -> Iterable[str]:
     from ..gated_layers import COLUMNS, MEASURED, headline, measured_cells, proven_cells
 
@@ -181,10 +207,12 @@ def _lines(results: CheckpointResults, rows: Sequence[Any], out: Path | None) ->
     if seen := [row for row in rows if "measured" in row]:
         lines += ["", f"measured on {printable(results.data)}:", ""]
         lines += _grid(MEASURED, [(str(row["layer"]), *measured_cells(row)) for row in seen], 1)
-    notes = [*results.scope(), *results.meanings(), results.not_measured and f"Not measured: {results.not_measured}"]
+    notes = [*results.scope(), *(f"{term}: {meaning}." for term, meaning in results.meanings())]
+    if results.not_measured:
+        notes.append(f"Not measured: {results.not_measured}.")
     if out is not None:
         notes.append(f"check it again: stability verify {shell_name(str(out))} --weights {shell_name(results.path)}")
-    wrapped = (textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="    ") for note in notes if note)
+    wrapped = (textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="    ") for note in notes)
     return [*lines, "", *wrapped]
 
 

@@ -182,9 +182,7 @@ def certify_checkpoint(
             continue
         layer = one.build(input_set, _box_of(box, one.index), step_limits)
         claims, kept = layer_claims(layer, tol), layer.input_set if isinstance(layer.input_set, InputBox) else None
-        found.append(
-            LayerClaims(one.index, one.type, layer.digest, input_set, claims, layer.taps, kept, step_limits)
-        )
+        found.append(LayerClaims(one.index, one.type, layer.digest, input_set, claims, layer.taps, kept, step_limits))
         limited = limited or getattr(layer.gate, "limited", False)
     missing = sorted(set(wanted or ()) - {layer.layer for layer in found})
     if missing or not found:
