@@ -13,6 +13,8 @@ from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_expon
 from .dynamics.norms import NormDrift, norm_drift
 from .dynamics.recovery import MeasuredRecovery, measured_recovery
 from .dynamics.rounding import RoundingDistance, rounding_distance
+from .floors import FloorRepair, set_floors
+from .gated_layers import GatedLayerMeasurement, measure_layers
 from .radius.certified import CertifiedRadius, certified_radius
 from .radius.local import LocalRadius, local_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
@@ -32,6 +34,8 @@ __all__ = [
     "AttackResult",
     "CertifiedRadius",
     "Epoch",
+    "FloorRepair",
+    "GatedLayerMeasurement",
     "HessianSummary",
     "LocalRadius",
     "LyapunovSpectrum",
@@ -64,6 +68,7 @@ __all__ = [
     "lyapunov_penalty",
     "make_task",
     "margin_penalty",
+    "measure_layers",
     "measured_recovery",
     "noise_scores",
     "noise_sweep",
@@ -75,6 +80,7 @@ __all__ = [
     "read_run",
     "resume_run",
     "rounding_distance",
+    "set_floors",
     "spectral_density",
     "task_from_arrays",
     "train",

@@ -76,16 +76,14 @@ def measure_layers(
         >>> layer.type, layer.decay.shape, layer.low.shape
         ('Mamba-2', (4,), (8,))
     """
-    if not 0.0 < check_number("tol", tol) < 1.0 or not 0.0 <= check_number("quantile", quantile) <= 1.0:
-        raise ConfigurationError(f"tol must be in (0, 1) and quantile in [0, 1], got {tol} and {quantile}")
+    if not (0.0 < check_number("tol", tol) < 1.0 and check_number("quantile", quantile) <= 1.0 and len(batches)):
+        raise ConfigurationError(f"a batch, tol in (0, 1) and quantile in [0, 1] are needed, got {tol} and {quantile}")
     blocks = [part for part in network.modules() if isinstance(part, GatedLinearBlock)]
     if not blocks:
         raise UnsupportedError(f"{type(network).__name__} has no gated linear layer, such as Mamba2")
-    if not len(batches):
-        raise ConfigurationError("measurements need at least one batch")
     steps = sum(batch.shape[0] * batch.shape[1] for batch in batches)
     meters = [_Meter(math.log(tol), math.ceil(steps / MOST_STEPS)) for _ in blocks]
-    hooks = [block.register_forward_pre_hook(meter) for block, meter in zip(blocks, meters)]
+    hooks = [block.mixer.register_forward_pre_hook(meter) for block, meter in zip(blocks, meters)]
     try:
         with in_evaluation(network), torch.no_grad():
             for batch in batches:
@@ -97,7 +95,7 @@ def measure_layers(
 
 
 class _Meter:
-    """Pre-forward hook that keeps the extremes of a block.
+    """Pre-forward hook that keeps the extremes of a mixer.
 
     Args:
         log_tol: logarithm of the weight below which an input is forgotten.
@@ -109,10 +107,9 @@ class _Meter:
         self.most: dict[str, Tensor] = {}
         self.steps: list[Tensor] = []
 
-    def __call__(self, block: GatedLinearBlock, args: tuple[Any, ...]) -> None:
-        u = block.mixer_input(args[0])
-        mixer = block.mixer
-        state = mixer.initial_state(u) if len(args) < 2 or args[1] is None else args[1]
+    def __call__(self, mixer: Mixer, args: tuple[Any, ...]) -> None:
+        u, state = (*args, None)[:2]
+        state = mixer.initial_state(u) if state is None else state
         projected = mixer.project(u)
         log_decay, dt = mixer.decays(projected, state)
         taps = getattr(getattr(mixer, "convolution", None) or getattr(mixer, "conv1d", None), "taps", 1)
@@ -134,9 +131,8 @@ class _Meter:
             raise UnsupportedError(f"layer {index} is not called when the network runs, so nothing can be measured")
         found = {name: values.numpy() for name, values in self.most.items()}
         found["low"] = -found["low"]
-        step = None
-        if self.steps:
-            step = np.quantile(torch.cat(self.steps).numpy(), quantile, axis=0, method="lower").astype(np.float64)
+        steps = torch.cat(self.steps).numpy() if self.steps else None
+        step = None if steps is None else np.quantile(steps, quantile, axis=0, method="lower").astype(np.float64)
         return GatedLayerMeasurement(index, block.type_name, step=step, **found)
 
 

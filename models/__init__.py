@@ -7,6 +7,7 @@ from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN
 from .bounded_gain import BoundedGainRNN
 from .cells import register_cell
+from .checkpoint_network import load_network
 from .contracting import ContractingRNN
 from .counting import free_parameters
 from .deep import DeepNetwork
@@ -101,6 +102,7 @@ __all__ = [
     "householder_apply",
     "householder_matrix",
     "load",
+    "load_network",
     "lq",
     "lstsq",
     "lure_system",

@@ -228,10 +228,6 @@ class GatedLinearBlock(RecurrentLayer):
         stream = self.encoder(x)
         return torch.cat([stream, self.mixer.project(self.norm(stream))], dim=-1)
 
-    def mixer_input(self, x: Tensor) -> Tensor:
-        """Return the input of the mixer, behind the norm: ``(batch, time, input_size)`` to ``(batch, time, width)``."""
-        return self.norm(self.encoder(x))
-
     def initial_state(self, x: Tensor, prepared: None) -> Any:
         """Return the state of the mixer before the first step."""
         return self.mixer.initial_state(x)
@@ -254,14 +250,14 @@ class GatedLinearBlock(RecurrentLayer):
         check_sequence(x, self.input_size)
         _, state = self.begin(x, state)
         stream = self.encoder(x)
-        y, state = self.mixer.scan(self.mixer.project(self.norm(stream)), state)
+        y, state = self.mixer(self.norm(stream), state)
         return stream + y, state
 
     def states(self, x: Tensor, state: Any = None) -> Tensor:
         """Return ``h`` after every step as rows of real numbers, ``(batch, time, entries of h)``."""
         check_sequence(x, self.input_size)
         _, state = self.begin(x, state)
-        return self.mixer.states(self.mixer.project(self.mixer_input(x)), state).flatten(2)
+        return self.mixer.states(self.mixer.project(self.norm(self.encoder(x))), state).flatten(2)
 
     layout: Layout
     """Function that returns gate and injection of the mixer from its tensors, in the layout of public checkpoints."""

@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 GROUPS = {
     "Model": "models model train_models preset source hidden layer_settings cell continuous",
-    "Data": "task settings task_settings file data data_dir samples unit input_box bounds mask",
+    "Data": "task settings task_settings file data data_dir samples text tokenizer unit input_box bounds mask",
     "Output": "out overwrite proofs redraw full as_json quiet help",
 }
 """Headings of the options that several commands share, by the names of their parameters."""
@@ -79,6 +79,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "stability study --list",
         "stability study lrnn-spectra --quick",
         "stability study --all --quick --out runs/studies",
+    ),
+    "repair": (
+        "stability repair runs/mamba2 --out runs/floored",
+        "stability repair mamba-130m --text prose.txt --floor 0.01 --out floored",
     ),
     "sweep": ("stability sweep sweep.toml", "stability sweep sweep.toml --workers 4 --json"),
     "doctor": ("stability doctor", "stability doctor --json"),

@@ -22,6 +22,7 @@ OPTIONS = {
     "s4d": {"state_size": 6},
     "s5": {"state_size": 5},
     "mamba": {"state_size": 5, "rank": 2, "taps": 3},
+    "mamba with floors": {"floor": 1.0},
 }
 EVERY = pytest.mark.parametrize("name", OPTIONS)
 
@@ -29,7 +30,7 @@ EVERY = pytest.mark.parametrize("name", OPTIONS)
 def make(name, dtype=torch.float64, seed=0):
     """A layer with weights far from their start, which hides terms that are zero or one there."""
     torch.manual_seed(seed)
-    layer = LAYERS[name](INPUT, WIDTH, **OPTIONS[name]).double()
+    layer = LAYERS[name.split()[0]](INPUT, WIDTH, **OPTIONS[name]).double()
     with torch.no_grad():
         for value in layer.parameters():
             value.add_(0.3 * torch.randn_like(value))
@@ -135,7 +136,7 @@ def mamba(w, u):
     for t, x in enumerate(windows(w, "conv1d", u @ w["in_proj.weight"][:inner].T)):
         v, z = x * sigmoid(x), w["in_proj.weight"][inner:] @ u[t]
         dt, B, C = np.split(w["x_proj.weight"] @ v, [rank, rank + A.shape[1]])
-        dt = softplus(w["dt_proj.weight"] @ dt + w["dt_proj.bias"])
+        dt = np.maximum(softplus(w["dt_proj.weight"] @ dt + w["dt_proj.bias"]), w.get("dt_floor", 0.0))
         h = np.exp(-dt[:, None] * A) * h + np.outer(dt * v, B)
         out.append(w["out_proj.weight"] @ ((h @ C + w["D"] * v) * z * sigmoid(z)))
     return out
@@ -150,7 +151,7 @@ def test_the_forward_pass_is_a_slow_loop_from_the_formulas(name):
     for sequence, got in zip(x.numpy(), layer(x)[0].detach().numpy()):
         stream = sequence @ w["encoder.weight"].T + w["encoder.bias"]
         u = stream / np.sqrt((stream**2).mean(1, keepdims=True) + eps) * scale
-        np.testing.assert_allclose(got, stream + np.array(globals()[name](own, u)), rtol=1e-10, atol=1e-11)
+        np.testing.assert_allclose(got, stream + np.array(globals()[name.split()[0]](own, u)), rtol=1e-10, atol=1e-11)
 
 
 @EVERY

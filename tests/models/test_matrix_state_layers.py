@@ -30,6 +30,10 @@ def normed(x, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
 
 
+def floored(w, step, head):
+    return max(step, w["dt_floor"][head]) if "dt_floor" in w else step
+
+
 def convolved(w, x, t):
     """SiLU of the causal convolution at step ``t``, of a zero past."""
     taps = w["conv1d.weight"][:, 0]
@@ -47,7 +51,7 @@ def mamba2(w, u, heads, groups, size):
         y = []
         for h, value in enumerate(np.split(x, heads)):
             group = slice((h * groups // heads) * size, (h * groups // heads + 1) * size)
-            step = softplus(dt[t, h] + w["dt_bias"][h])
+            step = floored(w, softplus(dt[t, h] + w["dt_bias"][h]), h)
             S[h] = np.exp(-step * np.exp(w["A_log"][h])) * S[h] + step * np.outer(B[group], value)
             y.append(S[h].T @ C[group] + w["D"][h] * value)
         gated = np.concatenate(y) * silu(z[t])
@@ -72,7 +76,7 @@ def gated_deltanet(w, u, heads, key_heads, size):
         for h, value in enumerate(np.split(v, heads)):
             key, query = (np.split(x, key_heads)[h // each] for x in (k, q))
             key, query = (x / np.sqrt(x @ x + 1e-6) for x in (key, query))
-            alpha = np.exp(-np.exp(w["A_log"][h]) * softplus(a[t, h] + w["dt_bias"][h]))
+            alpha = np.exp(-np.exp(w["A_log"][h]) * floored(w, softplus(a[t, h] + w["dt_bias"][h]), h))
             beta = sigmoid(b[t, h])
             S[h] = alpha * (S[h] - beta * np.outer(key, key @ S[h])) + beta * np.outer(key, value)
             o.append(w["norm.weight"] * normed(S[h].T @ query / np.sqrt(size), 1e-6) * silu(z[t, h]))
@@ -80,18 +84,19 @@ def gated_deltanet(w, u, heads, key_heads, size):
     return np.stack(outputs), S
 
 
+@pytest.mark.parametrize("floor", [None, 1.0])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_layer_is_the_loop_of_its_formulas_and_its_own_steps(name):
+def test_a_layer_is_the_loop_of_its_formulas_and_its_own_steps(name, floor):
     torch.manual_seed(0)
     kind, options = KINDS[name]
-    layer = kind(3, 8, **options).double()
+    layer = kind(3, 8, floor=floor, **options).double()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     x = 2.0 * torch.randn(2, 150, 3, dtype=torch.float64)
     outputs, (S, window) = layer(x)
     stream = (x @ layer.encoder.weight.T + layer.encoder.bias).detach().numpy()
-    weights = {key: value.detach().numpy() for key, value in layer.mixer.named_parameters()}
+    weights = {key: value.detach().numpy() for key, value in layer.mixer.state_dict().items()}
     scale = layer.norm.weight.detach().numpy() + (name == "gated_deltanet")
     run = {"mamba2": mamba2, "gated_deltanet": gated_deltanet}[name]
     for k in range(2):
