@@ -22,8 +22,8 @@ INPUTS = {
 }
 """Inputs of the claims, by input set."""
 STEP_LIMITS = (
-    "The limits of Mamba-2's step in config.json are applied. transformers and mamba_ssm apply them to whole sequences, "
-    "not when they decode token by token: the claims do not hold for decoding."
+    "The limits of Mamba-2's step in config.json are applied. transformers and mamba_ssm apply them to whole "
+    "sequences, not when they decode token by token: the claims do not hold for decoding."
 )
 
 
@@ -160,7 +160,7 @@ COLUMNS = (
 )  # fmt: skip
 """Headings of the proven numbers of a layer, in two lines."""
 MEASURED = (
-    ("", "layer"), ("measured", "state"), ("bound /", "measured"), ("median", "horizon"), ("worst", "horizon"),
+    ("", "layer"), ("largest", "state"), ("bound /", "measured"), ("median", "horizon"), ("worst", "horizon"),
 )  # fmt: skip
 """Headings of the measured numbers of a layer."""
 

@@ -43,7 +43,7 @@ class LayerOptions:
     text: Annotated[
         Path | None, no_default("Text on which a checkpoint's gates and states are measured.", metavar="FILE")
     ] = None
-    tokenizer: Annotated[Path | None, no_default("tokenizer.json for --text; bytes without it.", metavar="FILE")] = None
+    tokenizer: Annotated[Path | None, no_default("tokenizer.json for --text; by default that of the folder, else bytes.", metavar="FILE")] = None
 
     @property
     def names(self) -> str:
@@ -124,7 +124,7 @@ def examine(
     if needed or options.text or data.file or options.tokenizer:
         output.status(f"measuring {path} ...")
         try:
-            measured, source = _measured(path, options, data)
+            measured, source = _measured(path, [layer.index for layer in found], options, data)
         except UnsupportedError as error:
             if needed:
                 raise
@@ -147,8 +147,10 @@ def layer_box(stated: tuple[float, float] | None, source: str | None) -> Any:
     return None if source is None else DATA if source == DATA else read_box(source)
 
 
-def _measured(path: str, options: LayerOptions, data: DataOptions) -> tuple[dict[int, Any], str]:
-    """Return measurements by the number of the layer, and a description of the data.
+def _measured(
+    path: str, numbers: Sequence[int], options: LayerOptions, data: DataOptions
+) -> tuple[dict[int, Any], str]:
+    """Return measurements by the numbers of the layers, and a description of the data.
 
     Raises:
         ConfigurationError: data of two kinds, or none.
@@ -172,14 +174,16 @@ def _measured(path: str, options: LayerOptions, data: DataOptions) -> tuple[dict
         source = f"{len(inputs):,} sequences of {inputs.shape[1]:,} steps of {file or 'the training data'}"
     else:
         from ...analysis.tasks.tokens import read_tokens
-        from ...models.checkpoints.network import load_network
+        from ...models.checkpoint_network import load_network
 
-        if text is None and file is None:
+        if (read := text or file) is None:
             raise ConfigurationError("give --text FILE, --data FILE.npz with tokens, or --input-box LOW HIGH")
-        network = load_network(path)
-        inputs = read_tokens(text or file, network.tokens, tokenizer=options.tokenizer)[:SEQUENCES]
-        source = f"{len(inputs):,} sequences of {inputs.shape[1]:,} tokens of {text or file}"
-    return {record.layer: record for record in measure_layers(network, inputs.split(BATCH))}, source
+        network: Any = load_network(path)
+        beside = Path(path) / "tokenizer.json"
+        tokenizer = options.tokenizer or (beside if text is not None and beside.is_file() else None)
+        inputs = read_tokens(read, network.tokens, tokenizer=tokenizer)[:SEQUENCES]
+        source = f"{len(inputs):,} sequences of {inputs.shape[1]:,} tokens of {read}"
+    return dict(zip(numbers, measure_layers(network, inputs.split(BATCH)))), source
 
 
 def show_layers(results: CheckpointResults, out: Path | None, output: Output) -> int:

@@ -15,7 +15,7 @@ from stability.storage.writing import make_folder, write_text
 from ..figures.figure import Figure
 from ..figures.heat_map import Scale, heat_map
 from ..formatting import count, number, verdict_word
-from ..gated_layers import COLUMNS, CheckpointResults, measured_cells, proven_cells, steps
+from ..gated_layers import COLUMNS, MEASURED, CheckpointResults, measured_cells, proven_cells, steps
 from ..jsonable import jsonable
 from ..names import printable
 from ..stored.reasons import shell_name
@@ -62,9 +62,7 @@ def _finding(results: CheckpointResults) -> str:
     groups = {state: [x.layer for x in layers if str(x.verdict) == state] for state in ("refuted", "inconclusive")}
     word = verdict_word(str(results.certificate.verdict)).lower()
     if groups["refuted"]:
-        return (
-            f"{name}: {word}. The state of {_numbered(groups['refuted'])} grows, or forgets nothing, under every input."
-        )
+        return f"{name}: {word}. Under every input {_numbered(groups['refuted'])} grows or forgets nothing."
     if groups["inconclusive"]:
         return f"{name}: {word}. No state bound is proven for {_numbered(groups['inconclusive'])}."
     each = "its gated linear layer" if len(layers) == 1 else f"all {len(layers)} gated linear layers"
@@ -83,7 +81,7 @@ def _sections(results: CheckpointResults, rows: Sequence[Any]) -> list[Section]:
     others = "; ".join(f"{kind}: {_numbered(numbers)}" for kind, numbers in skipped.items())
     limits = [
         "Each layer is certified alone. The outputs of the whole model have no proven bound.",
-        "Where no horizon is proven, some allowed input may be kept for any number of steps; usual inputs may fade sooner.",
+        "Where no horizon is proven, some allowed input may be kept for any number of steps.",
         "Rounding in float32 or bfloat16 is not covered.",
         *([f"Layers without a recurrent state are not covered ({others})."] if others else []),
     ]
@@ -103,12 +101,7 @@ def _sections(results: CheckpointResults, rows: Sequence[Any]) -> list[Section]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    more = [
-        ("", "measured state"),
-        ("bound /", "measured"),
-        ("measured", "median horizon"),
-        ("measured", "worst horizon"),
-    ]
+    more = [(first, second if first == "bound /" else f"{second}, measured") for first, second in MEASURED[1:]]
     columns = [*COLUMNS, *(more if any("measured" in row for row in rows) else [])]
     cells = [
         (
