@@ -17,7 +17,7 @@ from ..formatting import half_life, table, time_to
 from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
-from .checkpoints import LayerOptions, examine, find_layers, layer_box, show_layers
+from .checkpoints import EXIT, LayerOptions, examine, find_layers, layer_box, show_layers
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
@@ -27,7 +27,6 @@ CRITERION = (
     "auto", "theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear", "interval", "pairwise",
 )  # fmt: skip
 CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
-EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 
 def certify(
@@ -47,7 +46,7 @@ def certify(
     ] = False,
     input_box: Annotated[
         tuple[float, float] | None,
-        no_default("Box of the inputs: LOW HIGH, data (range of the data) or a file.", metavar="LOW HIGH"),
+        no_default("Box of the inputs: LOW HIGH, data, or a file.", metavar="LOW HIGH"),
     ] = None,
     input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
     rate: Annotated[str, typer.Option(help="Rate: best, any or a number.", metavar="RATE")] = "best",
@@ -64,11 +63,9 @@ def certify(
     criteria: Annotated[str, choice("Criteria with own rates.", ("needed", "all"), "--criteria")] = "needed",
     solver: Annotated[
         str,
-        typer.Option(
-            help="Solver for multipliers: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]
-        ),
+        typer.Option(help="Solver: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]),
     ] = "auto",
-    refute: Annotated[bool, typer.Option(help="Search for a counterexample if no proof is found.")] = True,
+    refute: Annotated[bool, typer.Option(help="Search for a counterexample.")] = True,
     cross_check: Annotated[
         bool, typer.Option("--cross-check", help="Second opinion of a semidefinite solver.")
     ] = False,
@@ -103,7 +100,7 @@ def certify(
     if (found := find_layers(models, gated, search=cell is None)) is not None:
         writable(out, reads(models, data), overwrite=overwrite)
         results = examine(models[0], found, gated, data, output, layer_box(input_box, input_box_from))
-        raise typer.Exit(show_layers(results, out, output))
+        raise typer.Exit(show_layers(results, out, None, output))
     from ..stored.certificates import view
     from .data import seen_range
 

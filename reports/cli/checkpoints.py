@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import zipfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from stability.checkpoint_certificate import MARKERS
 from stability.errors import ConfigurationError, UnsupportedError
 
 from ..formatting import table
+from ..gated_layers import COLUMNS, MEASURED, meanings, measured_cells, proven_cells, scope
 from ..names import printable
 from ..stored.reasons import shell_name
 from ..vocabulary import verdict_word
@@ -24,7 +25,7 @@ from .options import Compute, DataOptions, Output, no_default
 from .sources import check_exists
 
 if TYPE_CHECKING:
-    from ..gated_layers import CheckpointResults
+    from ...analysis.checkpoint_results import CheckpointResults
 
 SEQUENCES, BATCH = 64, 8
 """Sequences that are measured at most, and that are run at a time."""
@@ -35,24 +36,18 @@ EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 class LayerOptions:
     """Options for gated linear layers."""
 
-    layers: Annotated[str | None, no_default("Numbers of gated linear layers; all by default.", metavar="0,5")] = None
-    input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm, vocabulary, box.")] = None
-    step_limits: Annotated[
-        bool, typer.Option("--step-limits", help="Limits of Mamba-2's step, as for whole sequences; not for decoding.")
-    ] = False
-    text: Annotated[
-        Path | None, no_default("Text on which a checkpoint's gates and states are measured.", metavar="FILE")
-    ] = None
-    tokenizer: Annotated[Path | None, no_default("tokenizer.json for --text; by default that of the folder, else bytes.", metavar="FILE")] = None
+    layers: Annotated[str | None, no_default("Gated linear layers; all by default.", metavar="0,5")] = None
+    input_set: Annotated[str | None, no_default("Inputs of such layers: norm, vocabulary, box.")] = None
+    step_limits: Annotated[bool, typer.Option("--step-limits", help="Limits of Mamba-2's step; not for decoding.")] = (
+        False
+    )
+    text: Annotated[Path | None, no_default("Text to measure a checkpoint on.", metavar="FILE")] = None
+    tokenizer: Annotated[Path | None, no_default("tokenizer.json for --text; else bytes.", metavar="FILE")] = None
 
     @property
     def names(self) -> str:
         """Names of the options that are given."""
-        values = {
-            "--layers": self.layers, "--input-set": self.input_set, "--step-limits": self.step_limits,
-            "--text": self.text, "--tokenizer": self.tokenizer,
-        }  # fmt: skip
-        return ", ".join(name for name, value in values.items() if value)
+        return ", ".join(f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name))
 
 
 def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = True, own: bool = True) -> Any:
@@ -114,28 +109,26 @@ def examine(
     from stability.search.gated_linear import certify_checkpoint as prove
     from stability.systems import InputBox
 
-    from ..gated_layers import CheckpointResults
+    from ...analysis.checkpoint_results import CheckpointResults
 
     input_set = options.input_set or ("norm" if box is None else "box")
     if box is not None and input_set != "box":
         raise ConfigurationError("--input-box needs --input-set box")
     needed = input_set == "box" and (box is None or box is DATA)
-    measured, source, reason = {}, "", ""
-    if needed or options.text or data.file or options.tokenizer:
+    records, source, reason = (), "", ""
+    if needed or options.text or data.file or data.task or options.tokenizer:
         output.status(f"measuring {path} ...")
-        try:
-            measured, source = _measured(path, [layer.index for layer in found], options, data)
-        except UnsupportedError as error:
-            if needed:
-                raise
-            reason = str(error)
+        records, source, reason = _measured(path, options, data)
+    measured: dict[int, Any] = dict(zip((layer.index for layer in found), records))
+    if needed and reason:
+        raise UnsupportedError(reason)
     if needed:
         box = {number: (record.low, record.high) for number, record in measured.items()}
     elif box is not None and not isinstance(box[0], float):
         box = InputBox(*box)
     output.status(f"certifying {path} ...")
-    layers, limits = layer_numbers(options.layers), options.step_limits
-    certificate = prove(path, stored=found, layers=layers, input_set=input_set, box=box, step_limits=limits)
+    asked: Any = {"layers": layer_numbers(options.layers), "step_limits": options.step_limits}
+    certificate = prove(path, stored=found, input_set=input_set, box=box, **asked)
     output.status()
     return CheckpointResults(path, certificate, getattr(found, "skipped", {}), measured, source, reason)
 
@@ -147,27 +140,21 @@ def layer_box(stated: tuple[float, float] | None, source: str | None) -> Any:
     return None if source is None else DATA if source == DATA else read_box(source)
 
 
-def _measured(
-    path: str, numbers: Sequence[int], options: LayerOptions, data: DataOptions
-) -> tuple[dict[int, Any], str]:
-    """Return measurements by the numbers of the layers, and a description of the data.
+def _measured(path: str, options: LayerOptions, data: DataOptions) -> tuple[Iterable[Any], str, str]:
+    """Return measurements of all layers, a description of the data, and the reason if the network cannot be run.
 
     Raises:
         ConfigurationError: data of two kinds, or none.
         FileFormatError: data that cannot be read.
-        UnsupportedError: a network that cannot be run.
+        UnsupportedError: a text that cannot be turned into tokens.
     """
     from ...analysis.gated_layers import measure_layers
     from ...models.gated_checkpoints import is_own_model
 
     text, file = options.text, data.file
-    if text is not None and file is not None:
-        raise ConfigurationError("--text and --data exclude each other: leave one of them out")
-    if options.tokenizer is not None and text is None:
-        raise ConfigurationError("--tokenizer needs --text FILE")
+    if (text and (file or is_own_model(Path(path)))) or (options.tokenizer and not text):
+        raise ConfigurationError("--tokenizer needs --text, --text a checkpoint of a language model without --data")
     if is_own_model(Path(path)):
-        if text is not None:
-            raise ConfigurationError("--text is for checkpoints of language models: use --data FILE")
         subject = open_with_task(path, data, Compute())
         network, inputs = subject.model, subject.task.train[0][:SEQUENCES]
         inputs = inputs.to(next(network.parameters()))
@@ -178,46 +165,38 @@ def _measured(
 
         if (read := text or file) is None:
             raise ConfigurationError("give --text FILE, --data FILE.npz with tokens, or --input-box LOW HIGH")
-        network: Any = load_network(path)
+        try:
+            network: Any = load_network(path)
+        except UnsupportedError as error:
+            return (), "", str(error)
         beside = Path(path) / "tokenizer.json"
         tokenizer = options.tokenizer or (beside if text is not None and beside.is_file() else None)
         inputs = read_tokens(read, network.tokens, tokenizer=tokenizer)[:SEQUENCES]
         source = f"{len(inputs):,} sequences of {inputs.shape[1]:,} tokens of {read}"
-    return dict(zip(numbers, measure_layers(network, inputs.split(BATCH)))), source
+    return measure_layers(network, inputs.split(BATCH)), source, ""
 
 
-def show_layers(results: CheckpointResults, out: Path | None, output: Output) -> int:
-    """Write the certificate, print a line for each layer of a checkpoint, and return the exit code."""
-    if out is not None:
+def show_layers(results: CheckpointResults, out: Path | None, page: Path | None, output: Output) -> int:
+    """Write the certificate unless a page has it, print a line for each layer, and return the exit code."""
+    if out is not None and page is None:
         results.certificate.save(out)
-    document = results.document()
-    output.show({**document, "certificate": out}, "\n".join(_lines(results, document["layers"], out)))
-    return EXIT[str(results.certificate.verdict)]
-
-
-def report_layers(results: CheckpointResults, page: Path, output: Output) -> None:
-    """Print the verdict of each layer and where the page is."""
-    document = results.document()
-    lines = _lines(results, document["layers"], page.parent / "certificate.json")
-    output.show({"report": page, **document}, "\n".join([*lines, "", f"Report: {page}"]))
-
-
-def _lines(results: CheckpointResults, rows: Sequence[Any], out: Path | None) -> Iterable[str]:
-    from ..gated_layers import COLUMNS, MEASURED, headline, measured_cells, proven_cells
-
-    lines = [f"{printable(results.path)}: {headline(results.certificate)}", ""]
+    document, certificate = results.document(), results.certificate
+    rows, verdict = document["layers"], str(certificate.verdict)
+    layers = f"{len(rows)} gated linear layer{'s' * (len(rows) != 1)}"
+    lines = [f"{printable(results.path)}: {verdict_word(verdict)} ({layers})", ""]
     proven = [(str(row["layer"]), row["type"], verdict_word(row["verdict"]), *proven_cells(row)) for row in rows]
     lines += _grid(COLUMNS, proven, 3)
-    if seen := [row for row in rows if "measured" in row]:
+    if results.measured:
         lines += ["", f"measured on {printable(results.data)}:", ""]
-        lines += _grid(MEASURED, [(str(row["layer"]), *measured_cells(row)) for row in seen], 1)
-    notes = [*results.scope(), *(f"{term}: {meaning}." for term, meaning in results.meanings())]
-    if results.not_measured:
-        notes.append(f"Not measured: {results.not_measured}.")
+        lines += _grid(MEASURED, [(str(row["layer"]), *measured_cells(row)) for row in rows], 1)
+    notes = [*scope(results), *(f"{term}: {meaning}." for term, meaning in meanings(rows))]
+    notes += [f"Not measured: {results.not_measured}."] * bool(results.not_measured)
     if out is not None:
         notes.append(f"check it again: stability verify {shell_name(str(out))} --weights {shell_name(results.path)}")
-    wrapped = (textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="    ") for note in notes)
-    return [*lines, "", *wrapped]
+    lines += ["", *(textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="    ") for note in notes)]
+    lines += [] if page is None else ["", f"Report: {page}"]
+    output.show({**document, "certificate": out, "report": page}, "\n".join(lines))
+    return EXIT[verdict]
 
 
 def _grid(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], words: int) -> list[str]:

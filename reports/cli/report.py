@@ -15,7 +15,7 @@ from stability.user_code import names_code
 
 from ..formatting import duration, metric, verdict_word
 from . import console
-from .checkpoints import LayerOptions, examine, find_layers, layer_box, report_layers
+from .checkpoints import LayerOptions, examine, find_layers, layer_box, show_layers
 from .console import Interrupted, time_left
 from .data import HELD_OUT, check_data_dir, check_device, task_named
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
@@ -88,7 +88,8 @@ def report(
         from ..page.checkpoint import render_checkpoint
 
         results = examine(str((models or [])[0]), found, gated, data, output, layer_box(input_box, None))
-        report_layers(results, render_checkpoint(results, folder, overwrite=overwrite), output)
+        page = render_checkpoint(results, folder, overwrite=overwrite)
+        show_layers(results, page.parent / "certificate.json", page, output)
         return
     named = task_named(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,15 +14,20 @@ from stability.storage.writing import make_folder, write_text
 from ..figures.figure import Figure
 from ..figures.heat_map import Scale, heat_map
 from ..formatting import count, number, verdict_word
-from ..gated_layers import COLUMNS, MEASURED, CheckpointResults, measured_cells, proven_cells, steps
-from ..jsonable import jsonable
+from ..gated_layers import COLUMNS, MEASURED, meanings, measured_cells, proven_cells, scope, steps
+from ..jsonable import write_json
 from ..names import printable
 from ..stored.reasons import shell_name
-from .study import Badge, Box, Section, Table, write_page
+from .study import Badge, Section, Table, write_page
+
+if TYPE_CHECKING:
+    from ...analysis.checkpoint_results import CheckpointResults
 
 PAGE, JSON, CERTIFICATE, UNITS = "report.html", "report.json", "certificate.json", "tables/units.csv"
 HORIZONS = Scale((10, 100, 1_000, 10_000, 100_000, 1_000_000), "steps", "no limit proven")
 RATIOS = Scale((2, 5, 10, 30, 100, 1_000), "proven bound divided by measured state")
+LISTED = 5
+"""Most layers whose numbers a sentence lists."""
 
 
 def render_checkpoint(results: CheckpointResults, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -43,93 +47,76 @@ def render_checkpoint(results: CheckpointResults, folder: str | Path, *, overwri
         FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
-    document = jsonable(results.document())
+    document, files = results.document(), (JSON, CERTIFICATE, UNITS)
     with claim_folder(folder, "report") as root:
-        root.reserve((PAGE, JSON, CERTIFICATE, UNITS), "report", overwrite=overwrite)
+        root.reserve((PAGE, *files), "report", overwrite=overwrite)
         make_folder(root.path / "tables")
         results.certificate.save(root.path / CERTIFICATE)
-        write_text(root.path / JSON, json.dumps(document, indent=1, allow_nan=False) + "\n")
+        write_json(root.path / JSON, document)
         write_text(root.path / UNITS, results.table().to_csv(index=False))
         kicker = f"Stability of a checkpoint · {printable(results.certificate.name)}"
-        links = [(name, name) for name in (JSON, CERTIFICATE, UNITS)]
         sections = _sections(results, document["layers"])
+        links = [(name, name) for name in files]
         return write_page(root, PAGE, _finding(results), kicker, sections, links, "report", overwrite)
 
 
 def _finding(results: CheckpointResults) -> str:
     """Return the verdict in a sentence."""
-    layers, name = results.certificate.layers, printable(results.certificate.name)
-    groups = {state: [x.layer for x in layers if str(x.verdict) == state] for state in ("refuted", "inconclusive")}
-    word = verdict_word(str(results.certificate.verdict)).lower()
-    if groups["refuted"]:
-        return f"{name}: {word}. Under every input {_numbered(groups['refuted'])} grows or forgets nothing."
-    if groups["inconclusive"]:
-        return f"{name}: {word}. No state bound is proven for {_numbered(groups['inconclusive'])}."
+    layers, verdict = results.certificate.layers, str(results.certificate.verdict)
+    head = f"{printable(results.certificate.name)}: {verdict_word(verdict).lower()}."
+    numbers = [layer.layer for layer in layers if str(layer.verdict) == verdict]
+    named = f"layer{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers[:LISTED]))}"
+    named += f" and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
+    if verdict == "refuted":
+        return f"{head} The state of {named} grows, or is never forgotten, under every input."
+    if verdict == "inconclusive":
+        return f"{head} No state bound is proven for {named}."
     each = "its gated linear layer" if len(layers) == 1 else f"all {len(layers)} gated linear layers"
-    return f"{name}: {word}. The states of {each} stay bounded at every length."
+    return f"{head} The states of {each} stay bounded at every length."
 
 
-def _numbered(layers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, layers[:5])) + (f" and {len(layers) - 5} more" if len(layers) > 5 else "")
-    return f"layer {shown}" if len(layers) == 1 else f"layers {shown}"
-
-
-def _sections(results: CheckpointResults, rows: Sequence[Any]) -> list[Section]:
-    skipped: dict[str, list[int]] = {}
-    for layer, kind in results.skipped.items():
-        skipped.setdefault(kind, []).append(layer)
-    others = "; ".join(f"{kind}: {_numbered(numbers)}" for kind, numbers in skipped.items())
+def _sections(results: CheckpointResults, rows: list[Any]) -> list[Section]:
     limits = [
         "Each layer is certified alone. The outputs of the whole model have no proven bound.",
         "Where no horizon is proven, some allowed input may be kept for any number of steps.",
         "Rounding in float32 or bfloat16 is not covered.",
-        *([f"Layers without a recurrent state are not covered ({others})."] if others else []),
     ]
+    if others := results.skipped:
+        kinds = ", ".join(sorted(set(others.values())))
+        limits.append(f"{len(others)} layers without a recurrent state ({kinds}) are not covered.")
     text = f"Not measured: {results.not_measured}." if results.not_measured else ""
     if results.measured:
         text = f"Bounds are proven. States and horizons are also measured on {printable(results.data)}."
-    weights = shell_name(results.path)
+    again = f"stability verify {CERTIFICATE} --weights {shell_name(results.path)}"
     boxes = (
-        Box("Covered", " ".join(results.scope())),
-        Box("Not covered", " ".join(limits)),
-        Box("Check it again, without a solver", "", (f"stability verify {CERTIFICATE} --weights {weights}",)),
+        ("Covered", " ".join(scope(results)), ""),
+        ("Not covered", " ".join(limits), ""),
+        ("Check it again, without a solver", "", again),
     )
     return [
-        Section("layers", "Layers", text, (_table(rows),), key=results.meanings(), boxes=boxes),
+        Section("layers", "Layers", text, (_table(rows),), key=meanings(rows), boxes=boxes),
         Section("units", "Channels and heads", figures=_figures(results)),
     ]
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    more = [(first, second if first == "bound /" else f"{second}, measured") for first, second in MEASURED[1:]]
-    columns = [*COLUMNS, *(more if any("measured" in row for row in rows) else [])]
-    cells = [
-        (
-            str(row["layer"]),
-            row["type"],
-            Badge(row["verdict"]),
-            *proven_cells(row),
-            *(measured_cells(row) if "measured" in row else ("–",) * (len(columns) - len(COLUMNS))),
-        )
-        for row in rows
-    ]
+def _table(rows: Sequence[Any]) -> Table:
+    seen = any("measured" in row for row in rows)
+    columns = [*COLUMNS, *((a, b if a == "bound /" else f"{b}, measured") for a, b in MEASURED[1:] if seen)]
+    cells = [(str(r["layer"]), r["type"], Badge(r["verdict"]), *proven_cells(r), *measured_cells(r)) for r in rows]
     header = [f"{first} {second}".replace("- ", "").strip() for first, second in columns]
-    return Table(header, cells, range(3, len(header)))
+    return Table(header, [row[: len(header)] for row in cells], range(3, len(header)))
 
 
 def _figures(results: CheckpointResults) -> list[Figure]:
-    units = {layer.layer: results.units(layer) for layer in results.certificate.layers}
-    figures = []
+    units, figures = results.units(), []
     horizons = {layer: values["horizon"] for layer, values in units.items() if "horizon" in values}
     if horizons:
         every = np.concatenate(list(horizons.values()))
         finite = every[np.isfinite(every)]
-        share = f"{count(len(finite))} of {count(len(every))} units have a proven memory horizon"
-        most = f", the longest of {steps(int(finite.max()))} steps" if finite.size else ""
+        title = f"{count(len(finite))} of {count(len(every))} units have a proven memory horizon"
+        title += f", the longest of {steps(int(finite.max()))} steps." if finite.size else "."
         reading = "Number of steps until the weight of an input is proven to be below the tolerance, by color."
-        figures.append(
-            heat_map("horizon", f"{share}{most}.", reading, "Proven for every allowed input.", horizons, HORIZONS)
-        )
+        figures.append(heat_map("horizon", title, reading, "Proven for every allowed input.", horizons, HORIZONS))
     ratios = {layer: values["ratio"] for layer, values in units.items() if "ratio" in values}
     if ratios:
         median = float(np.nanmedian(np.concatenate(list(ratios.values()))))

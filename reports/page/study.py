@@ -39,15 +39,6 @@ class Badge:
 
 
 @dataclass(frozen=True)
-class Box:
-    """Titled text beside others, with commands to copy."""
-
-    title: str
-    text: str
-    commands: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class Table:
     """Rows of texts under a header.
 
@@ -74,7 +65,7 @@ class Section:
         figures: figures of the section.
         notes: sentences below.
         key: terms of the tables and their meanings.
-        boxes: texts side by side.
+        boxes: title, text and command of boxes side by side; texts and commands may be empty.
         folded: whether only the heading is seen at first.
     """
 
@@ -85,7 +76,7 @@ class Section:
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
     key: Sequence[tuple[str, str]] = ()
-    boxes: Sequence[Box] = ()
+    boxes: Sequence[tuple[str, str, str]] = ()
     folded: bool = field(default=False)
 
 
