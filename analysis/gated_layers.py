@@ -17,7 +17,7 @@ from stability.kernel.theorems.gated_linear_bounds import TOLERANCE
 from ..models.gated_linear.block import GatedLinearBlock, Mixer
 from .guard import check_number, in_evaluation
 
-CHUNK = 64
+CHUNK = 32
 """Time steps whose states are in memory at once; a head of a large Mamba-2 has 8,192 numbers a step."""
 MOST_STEPS = 8192
 """Steps of a channel from which a quantile is taken; of more, equally spaced ones. The 1 % quantile has 80 below it."""
