@@ -71,7 +71,7 @@ def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = 
 
         found = gated_layers(models[0]) if own or not is_own_model(Path(models[0])) else None
     if options.names and found is None:
-        raise ConfigurationError(f"{options.names}: one model with gated linear layers is needed")
+        raise ConfigurationError(f"{options.names}: name one checkpoint with gated linear layers")
     return found
 
 
