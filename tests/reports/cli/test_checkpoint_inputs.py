@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from stability.analysis.gated_layers import measure_layers
 from stability.checkpoint_certificate import MARKERS, CheckpointCertificate
@@ -154,3 +154,17 @@ def test_the_page_shows_the_numbers_of_the_json(network, tmp_path, capsys):
 
 def test_every_layout_is_found_by_its_first_tensor():
     assert {layout.keys[0] for layout in LAYOUTS if layout.name != "HGRN"} <= set(MARKERS)
+
+
+def test_a_torch_file_is_read_once(network, tmp_path, capsys, monkeypatch):
+    from stability.models.checkpoints import stored_tensors
+
+    reads, read = [], stored_tensors.read_torch_file
+    monkeypatch.setattr(stored_tensors, "read_torch_file", lambda *words: reads.append(1) or read(*words))
+    torch.save(load_file(network / "model.safetensors"), tmp_path / "model.pt")
+    (tmp_path / "config.json").write_bytes((network / "config.json").read_bytes())
+    assert certified(capsys, tmp_path / "model.pt")[0] == 0
+    assert len(reads) == 1
+    torch.save({"weight_ih_l0": torch.zeros(4, 2), "weight_hh_l0": torch.zeros(4, 4)}, tmp_path / "rnn.pt")
+    assert certified(capsys, tmp_path / "rnn.pt", "--cell", "rnn_tanh")[0] == 0
+    assert len(reads) == 1  # names of tensors tell that there is no gated linear layer
