@@ -108,8 +108,8 @@ class _Meter:
         self.steps: list[Tensor] = []
 
     def __call__(self, mixer: Mixer, args: tuple[Any, ...]) -> None:
-        u, state = (*args, None)[:2]
-        state = mixer.initial_state(u) if state is None else state
+        u: Tensor = args[0]
+        state = mixer.initial_state(u) if len(args) < 2 or args[1] is None else args[1]
         projected = mixer.project(u)
         log_decay, dt = mixer.decays(projected, state)
         taps = getattr(getattr(mixer, "convolution", None) or getattr(mixer, "conv1d", None), "taps", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.errors import ConfigurationError, DimensionError, FileFormatError, UnsupportedError
 
 from .checkpoints.folder import StoredLayer
 from .checkpoints.layer_weights import EPSILONS, FLOOR, LayerWeights, as_number, norm_ball
@@ -47,23 +47,25 @@ def build_block(stored: StoredLayer, dtype: torch.dtype) -> tuple[GatedLinearBlo
     if stored.type not in BUILDERS:
         raise UnsupportedError(f"{stored.path}: layers of type {stored.type} are not run")
     _refuse_variants(weights)
-    ball, norm = norm_ball(weights, layout.offset, layout.norms)
+    ball, norm_name = norm_ball(weights, layout.offset, layout.norms)
     if ball is None or ball.centered:
         raise UnsupportedError(f"{stored.path}: the block has no RMSNorm in front, and others are not run")
     used = {name for name in weights.tensors if name.startswith(weights.prefix)}
     tensors = {f"mixer.{name.removeprefix(weights.prefix)}": weights.tensors[name]() for name in used}
     state = {name: torch.from_numpy(value).to(dtype) for name, value in tensors.items()}
     state["norm.weight"] = torch.from_numpy(ball.weight).to(dtype)
-    used.add(f"{weights.prefix[:-1].rpartition('.')[0]}.{norm}".lstrip("."))
+    used.add(f"{weights.prefix[:-1].rpartition('.')[0]}.{norm_name}".lstrip("."))
     try:
         with torch.device("meta"):
             block = BUILDERS[stored.type](weights, {name: value.shape for name, value in state.items()}, state)
-            block.norm.eps = epsilon(weights)
+            for part in (block, block.mixer):
+                if isinstance(norm := getattr(part, "norm", None), RMSNorm):
+                    norm.eps = epsilon(weights)
             _set_biases(block.mixer, state)
         if stored.type != "RG-LRU" and f"mixer.{FLOOR}" in state:
-            block.set_floors(torch.zeros_like(block.mixer.step_bias))
+            block.set_floors(torch.zeros_like(state[f"mixer.{FLOOR}"]))
         block.load_state_dict(state, strict=True, assign=True)
-    except (RuntimeError, KeyError, ConfigurationError, ZeroDivisionError) as error:
+    except (RuntimeError, KeyError, ConfigurationError, DimensionError, ZeroDivisionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise FileFormatError(f"{stored.whole}: the tensors of {stored.path} do not fit together: {reason}") from error
     block.type_name = stored.type
@@ -117,9 +119,7 @@ def _mamba2(layer: LayerWeights, shapes: Shapes, state: dict[str, Tensor]) -> Ma
     inner, heads = shapes["mixer.norm.weight"][0], shapes["mixer.A_log"][0]
     groups = layer.count("n_groups", "mamba_n_groups", "mamba_ngroups", "ngroups", default=1)
     sizes = {"heads": heads, "groups": groups, "state_size": (channels - inner) // (2 * groups), "taps": taps}
-    block = Mamba2(width, width, expand=_expand(inner, width), **sizes)
-    block.mixer.norm.eps = epsilon(layer)
-    return block
+    return Mamba2(width, width, expand=_expand(inner, width), **sizes)
 
 
 def _delta_net(layer: LayerWeights, shapes: Shapes, state: dict[str, Tensor]) -> GatedDeltaNet:
@@ -128,9 +128,7 @@ def _delta_net(layer: LayerWeights, shapes: Shapes, state: dict[str, Tensor]) ->
     width, taps, heads = shapes["norm.weight"][0], shapes["mixer.conv1d.weight"][2], shapes["mixer.A_log"][0]
     keys = {"key_heads": layer.count("linear_num_key_heads"), "key_size": layer.count("linear_key_head_dim")}
     expand = _expand(heads * shapes["mixer.norm.weight"][0], width)
-    block = GatedDeltaNet(width, width, heads=heads, expand=expand, taps=taps, **keys)
-    block.mixer.norm.eps = epsilon(layer)
-    return block
+    return GatedDeltaNet(width, width, heads=heads, expand=expand, taps=taps, **keys)
 
 
 def _rg_lru(layer: LayerWeights, shapes: Shapes, state: dict[str, Tensor]) -> RGLRU:

@@ -30,12 +30,14 @@ class CheckpointNetwork(nn.Module):
     Attributes:
         embedding: vectors of the tokens.
         layers: residual blocks, each a ``GatedLinearBlock``.
-        paths: path of every mixer in the checkpoint, in the order of the blocks.
+        paths: path of every mixer in the checkpoint, by the number of its layer.
         norm: norm behind the last block.
         head: linear map to the logits; its weight may be that of the embedding.
     """
 
-    def __init__(self, embedding: Tensor, layers: Iterable[GatedLinearBlock], paths: list[str], norm: RMSNorm) -> None:
+    def __init__(
+        self, embedding: Tensor, layers: Iterable[GatedLinearBlock], paths: dict[int, str], norm: RMSNorm
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding.from_pretrained(embedding, freeze=False)
         self.layers, self.paths, self.norm = nn.ModuleList(layers), paths, norm
@@ -55,7 +57,7 @@ class CheckpointNetwork(nn.Module):
         return self.head(self.norm(x))
 
 
-def load_network(path: str | Path, dtype: torch.dtype = torch.float32) -> nn.Module:
+def load_network(path: str | Path, dtype: torch.dtype = torch.float32) -> CheckpointNetwork | HybridNetwork:
     """Read a whole language model, with the floors of its steps.
 
     Networks of Mamba, FalconMamba or Mamba-2 layers alone need no further package. Those with other layers beside
@@ -73,7 +75,7 @@ def load_network(path: str | Path, dtype: torch.dtype = torch.float32) -> nn.Mod
         FileFormatError: missing tensors, or shapes that do not fit together.
     """
     checkpoint = open_checkpoint(path)
-    paths = [layer.path for layer in checkpoint.layers]
+    paths = {layer.index: layer.path for layer in checkpoint.layers}
     if checkpoint.config.get("model_type") not in PURE:
         return HybridNetwork(_by_transformers(path, checkpoint, dtype), checkpoint, paths, dtype).eval()
     tensors = checkpoint.layers[0].weights.tensors
@@ -104,7 +106,7 @@ class HybridNetwork(nn.Module):
     Args:
         model: the model.
         checkpoint: its checkpoint.
-        paths: path of every mixer in the checkpoint.
+        paths: path of every mixer in the checkpoint, by the number of its layer.
         dtype: precision.
 
     Attributes:
@@ -114,11 +116,12 @@ class HybridNetwork(nn.Module):
         UnsupportedError: a mixer that computes another function than its block.
     """
 
-    def __init__(self, model: Any, checkpoint: Checkpoint, paths: list[str], dtype: torch.dtype) -> None:
+    def __init__(self, model: Any, checkpoint: Checkpoint, paths: dict[int, str], dtype: torch.dtype) -> None:
         super().__init__()
-        self.model, self.paths, self.tokens = model, paths, int(model.get_input_embeddings().num_embeddings)
+        self.model, self.paths = model, paths
+        self.tokens: int = model.get_input_embeddings().num_embeddings
         modules = dict(model.named_modules())
-        names = {layer.index: _module_name(layer.path, modules) for layer in checkpoint.layers}
+        names = {index: _module_name(path, modules) for index, path in paths.items()}
         calls: dict[str, tuple[Tensor, Any]] = {}
 
         def keep(name: str) -> Any:
@@ -186,7 +189,7 @@ def _by_transformers(path: str | Path, checkpoint: Checkpoint, dtype: torch.dtyp
     """
     types = ", ".join(sorted({layer.type for layer in checkpoint.layers} | set(checkpoint.skipped.values())))
     try:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM  # type: ignore[import-not-found] - optional
     except ImportError as error:
         raise UnsupportedError(
             f"{path} has layers of the types {types}: to run it, install the package transformers"

@@ -82,7 +82,7 @@ def _cut(tokens: np.ndarray, steps: int, path: Path) -> np.ndarray:
 
 def _encoded(path: Path, tokenizer: Path) -> list[int]:
     try:
-        from tokenizers import Tokenizer
+        from tokenizers import Tokenizer  # type: ignore[import-not-found] - optional
     except ImportError as error:
         raise UnsupportedError(f"{tokenizer} is read by the package tokenizers: pip install tokenizers") from error
     content: Any = read_text(tokenizer)

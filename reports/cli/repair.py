@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,10 +98,11 @@ def _checkpoint(
         lambda network: next_token_loss(network, held_out.split(BATCH)),
         quantile=floor,
     )
+    numbers, paths = list(network.paths), list(network.paths.values())
     if out is not None:
-        floors = {network.paths[layer.layer]: layer.floors for layer in repaired.layers}
+        floors = {paths[layer.layer]: layer.floors for layer in repaired.layers}
         write_floored(model, out, floors, floor)
-    return repaired
+    return replace(repaired, layers=tuple(replace(layer, layer=numbers[layer.layer]) for layer in repaired.layers))
 
 
 def _network(model: str, floor: float, samples: int, data: DataOptions, compute: Compute, out: Path | None) -> Any:
