@@ -40,6 +40,7 @@ MARKERS = (
     "kernel.log_A_real",
     "Lambda_re",
     "nu_log",
+    "k_k",
 )
 """Ends of names of tensors that only gated linear layers have."""
 MOST_LAYERS = 10_000

@@ -86,13 +86,14 @@ def _draw(rows: Mapping[int, np.ndarray], scale: Scale, many: bool) -> Drawing:
         for start, end in zip(starts, [*starts[1:], len(classes)]):
             if classes[start] >= 0:
                 look = patches[classes[start]]
-                span, color = (start - 0.5, end - start), look.get_facecolor()
+                span, color = (float(start) - 0.5, float(end - start)), look.get_facecolor()
                 axes.broken_barh([span], (place - 0.44, 0.88), color=color[:3], alpha=look.get_alpha(), lw=0)
     labels = list(rows)
     step, stride = -(-len(rows) // 24), -(-width // 16)
     axes.set(xlim=(-0.5, width - 0.5), ylim=(len(rows) - 0.5, -0.5), ylabel="layer")
     axes.set_yticks(range(0, len(rows), step), [str(layer) for layer in labels[::step]])
-    axes.set_xticks(*((np.linspace(0, width - 1, 5), [0, 25, 50, 75, 100]) if many else (range(0, width, stride),)))
+    places = np.linspace(0, width - 1, 5) if many else np.arange(0, width, stride)
+    axes.set_xticks(places, [f"{100 * p / (width - 1):.0f}" if many else str(p) for p in places])
     axes.set_xlabel("share of the channels (%)" if many else "channel or head")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

@@ -21,6 +21,8 @@ ORIGINS = {
     SCALED: ", its inputs in units of each feature (the input weights are multiplied by them)",
 }
 """Words for the endings of ``part``, which no name can hold."""
+SPELLED = ("LSTM", "mLSTM", "LRU", "RG-LRU", "RWKV", "HGRN", "S4D", "S5")
+"""Beginnings of descriptions that take the article "an"."""
 _PATH = rf"[A-Za-z0-9_.\-]{{1,{LONGEST_PATH}}} of [A-Za-z0-9_.\-]{{1,{LONGEST_WHOLE}}}"
 _FORM = re.compile(rf"({_PATH})?({COMPUTED})?({SCALED})?")
 
@@ -60,7 +62,7 @@ def part_phrase(subject: Any, noun: str = "") -> str:
     path, of, _ = part_of(subject).partition(" of ")
     if not of:
         return noun
-    description = f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun and path != ALL_LAYERS else ""
+    description = f", {'an' if noun.startswith(SPELLED) else 'a'} {noun}" if noun and path != ALL_LAYERS else ""
     return part_title(part_of(subject)).removeprefix("the ") + description
 
 
