@@ -33,15 +33,16 @@ class LayerFloors:
         layer: number among the gated linear layers.
         type: name of the architecture.
         floors: ``(units,)``.
-        before: ``(units,)`` certified horizon of each channel or head without the floors, in steps; infinite for none.
-        after: the same with the floors.
+        horizons_before: ``(units,)`` certified horizon of each channel or head without the floors, in steps; infinite
+            where none is proven.
+        horizons_after: the same with the floors.
     """
 
     layer: int
     type: str
     floors: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
+    horizons_before: np.ndarray
+    horizons_after: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,7 @@ def set_floors(
         >>> from stability.models import Mamba2, SequenceModel
         >>> model, x = SequenceModel(Mamba2(3, 8), 2), torch.randn(4, 20, 3)
         >>> repair = set_floors(model, [x], lambda network: float(network(x).square().mean()))
-        >>> bool((repair.layers[0].after <= repair.layers[0].before).all())
+        >>> bool((repair.layers[0].horizons_after <= repair.layers[0].horizons_before).all())
         True
     """
     blocks = [part for part in network.modules() if isinstance(part, GatedLinearBlock)]

@@ -27,7 +27,7 @@ LEAST_LOG = -1e4
 
 @dataclass(frozen=True, eq=False)
 class GatedLayerMeasurement:
-    """What one gated linear layer did on data. A unit is a channel, a mode or a head, as in certificates.
+    """Extremes of one gated linear layer on data. A unit is a channel, a mode or a head, as in certificates.
 
     Attributes:
         layer: number among the gated linear layers of the network, from 0.

@@ -73,6 +73,18 @@ def load_network(path: str | Path, dtype: torch.dtype = torch.float32) -> Checkp
     Raises:
         UnsupportedError: layers or variants that are not run, or no ``transformers`` for a hybrid.
         FileFormatError: missing tensors, or shapes that do not fit together.
+
+    Example:
+        >>> import json, tempfile
+        >>> from safetensors.torch import save_file
+        >>> from stability.models import Mamba
+        >>> folder, block = Path(tempfile.mkdtemp()), Mamba(4, 4).state_dict()
+        >>> tensors = {f"backbone.layers.0.{name}": value for name, value in block.items()}
+        >>> tensors |= {"backbone.embeddings.weight": torch.eye(4), "backbone.norm_f.weight": torch.ones(4)}
+        >>> save_file(tensors, folder / "model.safetensors")
+        >>> _ = (folder / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+        >>> load_network(folder)(torch.tensor([[0, 3, 1]])).shape
+        torch.Size([1, 3, 4])
     """
     checkpoint = open_checkpoint(path)
     paths = {layer.index: layer.path for layer in checkpoint.layers}

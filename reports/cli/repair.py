@@ -146,7 +146,7 @@ def _document(repaired: Any) -> dict[str, Any]:
             "layer": layer.layer,
             "type": layer.type,
             "floor": {"min": layer.floors.min(), "median": np.median(layer.floors), "max": layer.floors.max()},
-            "horizon": {"before": _ends(layer.before), "after": _ends(layer.after)},
+            "horizon": {"before": _ends(layer.horizons_before), "after": _ends(layer.horizons_after)},
         }
         for layer in repaired.layers
     ]

@@ -48,7 +48,6 @@ def test_measurements_lie_within_the_certified_bounds(kind):
 
 
 def test_a_horizon_is_the_largest_age_at_which_an_input_still_counts():
-    """Of a constant decay, over several parts of the states' run."""
     model = network(S5)
     with torch.no_grad():
         model.layer.layers[0].mixer.Lambda_re.fill_(-1.0)
@@ -71,9 +70,9 @@ def test_floors_bound_the_certified_horizon_and_survive_a_file(kind, tmp_path):
         rate = np.exp(layer.mixer.A_log.detach().double().numpy())
         rate = rate.min(1) if rate.ndim == 2 else rate
         formula = np.ceil(-np.log(TOL) / (rate * floored.floors)) + TAPS - 1
-        assert (floored.after <= formula + 1).all()
-        assert (floored.after <= floored.before).all()
-        assert (claims_of(layer.gated_linear()).horizons() == floored.after).all()
+        assert (floored.horizons_after <= formula + 1).all()
+        assert (floored.horizons_after <= floored.horizons_before).all()
+        assert (claims_of(layer.gated_linear()).horizons() == floored.horizons_after).all()
     steps = measure_layers(again, [x], quantile=0.0)
     for floored, record in zip(repair.layers, steps):
         assert (record.step >= floored.floors * (1 - 1e-6)).all()
