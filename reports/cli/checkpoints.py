@@ -50,14 +50,14 @@ class LayerOptions:
         return ", ".join(f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name))
 
 
-def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = True, own: bool = True) -> Any:
+def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = True, trained_here: bool = True) -> Any:
     """Return the gated linear layers of one folder or file, or ``None``, before anything is loaded that takes time.
 
     Args:
         models: names of the models of the command.
         options: options that only such layers have.
         search: whether the command may be about gated linear layers at all.
-        own: whether models count that this toolkit wrote.
+        trained_here: whether models count that this toolkit wrote.
 
     Raises:
         FileFormatError: one model, which is not there.
@@ -69,7 +69,7 @@ def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = 
     if search and len(models) == 1 and _may_hold_layers(Path(models[0])):
         from ...models.gated_checkpoints import gated_layers, is_own_model
 
-        found = gated_layers(models[0]) if own or not is_own_model(Path(models[0])) else None
+        found = gated_layers(models[0]) if trained_here or not is_own_model(Path(models[0])) else None
     if options.names and found is None:
         raise ConfigurationError(f"{options.names}: name one checkpoint with gated linear layers")
     return found
@@ -90,13 +90,13 @@ def _may_hold_layers(path: Path) -> bool:
 
 
 def examine(
-    path: str, found: Iterable[Any], options: LayerOptions, data: DataOptions, output: Output, box: Any = None
+    path: str, stored: Iterable[Any], options: LayerOptions, data: DataOptions, output: Output, box: Any = None
 ) -> CheckpointResults:
     """Certify the layers of a checkpoint, and measure them where data are given.
 
     Args:
         path: folder or file.
-        found: its layers.
+        stored: its layers.
         options: options of the command.
         data: data of a network that was trained here, or tokens.
         output: takes the progress.
@@ -119,7 +119,7 @@ def examine(
     if needed or options.text or data.file or data.task or options.tokenizer:
         output.status(f"measuring {path} ...")
         records, source, reason = _measured(path, options, data)
-    measured: dict[int, Any] = dict(zip((layer.index for layer in found), records))
+    measured: dict[int, Any] = dict(zip((layer.index for layer in stored), records))
     if needed and reason:
         raise UnsupportedError(reason)
     if needed:
@@ -128,9 +128,9 @@ def examine(
         box = InputBox(*box)
     output.status(f"certifying {path} ...")
     asked: Any = {"layers": layer_numbers(options.layers), "step_limits": options.step_limits}
-    certificate = prove(path, stored=found, input_set=input_set, box=box, **asked)
+    certificate = prove(path, stored=stored, input_set=input_set, box=box, **asked)
     output.status()
-    return CheckpointResults(path, certificate, getattr(found, "skipped", {}), measured, source, reason)
+    return CheckpointResults(path, certificate, getattr(stored, "skipped", {}), measured, source, reason)
 
 
 def layer_box(stated: tuple[float, float] | None, source: str | None) -> Any:

@@ -84,7 +84,7 @@ def report(
         _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
-    if (found := find_layers(models or [], gated, search=train_models is None, own=False)) is not None:
+    if (found := find_layers(models or [], gated, search=train_models is None, trained_here=False)) is not None:
         from ..page.checkpoint import render_checkpoint
 
         results = examine(str((models or [])[0]), found, gated, data, output, layer_box(input_box, None))
