@@ -157,6 +157,8 @@ class LayerClaims:
             "layer": self.layer,
             "type": self.type,
             "verdict": str(self.verdict),
+            "input_set": self.input_set,
+            "step_limits": self.step_limits,
             "state_bound": values["state_bound"],
             "gain": values["state_gain"],
             "decay_max": values["decay"],

@@ -99,6 +99,7 @@ def test_limits_of_steps_are_kept_and_shorten_the_memory(network, limited, tmp_p
     free, out = certified(capsys, limited)[1], tmp_path / "limited.json"
     document = certified(capsys, limited, "--step-limits", "-o", out)[1]
     for one, other in zip(document["layers"], free["layers"]):
+        assert (one["step_limits"], other["step_limits"]) == (True, False)
         assert one["horizon"]["max"] < other["horizon"]["max"]
     assert verify(out, weights=limited).valid
     loaded = CheckpointCertificate.load(out)
