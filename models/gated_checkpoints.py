@@ -13,7 +13,8 @@ from stability.checkpoint_certificate import CheckpointLayer, register_checkpoin
 from stability.errors import ConfigurationError, StabilityError
 from stability.systems import GatedLinearLayer
 
-from .checkpoints import holds_gated_layers, open_checkpoint
+from .checkpoints import find_checkpoint
+from .checkpoints.layer_weights import as_box
 from .files import FORMAT, MODEL_FILE
 from .gated_linear.block import GatedLinearBlock
 from .readers.safetensors import read_metadata
@@ -47,13 +48,15 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
         from .sources import load_module
 
         return gated_layers(load_module(path))
-    return open_checkpoint(path) if holds_gated_layers(path) else None
+    return find_checkpoint(path)
 
 
 def _layer_of(index: int, block: GatedLinearBlock) -> CheckpointLayer:
-    def build(input_set: str) -> GatedLinearLayer:
+    def build(input_set: str, box: Any = None, step_limits: bool = False) -> GatedLinearLayer:
+        if input_set == "box":
+            return block.gated_linear(as_box(box, block.hidden_size))
         if input_set != "norm":
-            raise ConfigurationError(f"a layer that was trained here has the input set 'norm' only, got {input_set!r}")
+            raise ConfigurationError(f"a layer that was trained here reads no tokens, got input set {input_set!r}")
         return block.gated_linear()
 
     return CheckpointLayer(index, block.type_name, build)

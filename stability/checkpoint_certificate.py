@@ -19,15 +19,30 @@ from stability.certificate import claim_document, claim_from
 from stability.display import Displayed
 from stability.errors import FileFormatError, UnsupportedError
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.format.serialization import encode, is_sealed, seal
+from stability.kernel.format.serialization import decode, encode, is_sealed, seal
 from stability.kernel.systems.gated_linear import GatedLinearLayer
+from stability.kernel.systems.input_sets import InputBox
 from stability.kernel.theorems.gated_linear_bounds import TOLERANCE, horizons
 from stability.storage.documents import read_document
-from stability.storage.parsed_values import list_reader, mapping, natural, text
+from stability.storage.parsed_values import boolean, list_reader, mapping, natural, text
 from stability.storage.writing import as_path, write_text
 
 FORMAT, VERSION = "stability-checkpoint-certificate", 1
-INPUT_SETS = ("norm", "vocabulary")
+INPUT_SETS = ("norm", "vocabulary", "box")
+MARKERS = (
+    "A_log",
+    "rg_lru.recurrent_param",
+    "rg_lru.a_param",
+    "to_hidden_and_gate.weight",
+    "to_hidden_and_f_i_gate.weight",
+    "fgate_preact.weight",
+    "gk_proj.0.weight",
+    "kernel.log_A_real",
+    "Lambda_re",
+    "nu_log",
+    "k_k",
+)
+"""Ends of names of tensors that only gated linear layers have."""
 MOST_LAYERS = 10_000
 NAME = r"[A-Za-z0-9_.\-]{1,100}"
 """Characters of the name of a checkpoint, with which nothing can be said."""
@@ -39,12 +54,13 @@ class CheckpointLayer(NamedTuple):
     Attributes:
         index: its number in the model.
         type: name of its architecture.
-        build: returns the layer with one of ``INPUT_SETS``.
+        build: returns the layer for an input set of ``INPUT_SETS``, its box (``InputBox``, or two numbers for all
+            inputs; ``None`` for other sets), and whether the limits of the step in ``config.json`` apply.
     """
 
     index: int
     type: str
-    build: Callable[[str], GatedLinearLayer]
+    build: Callable[[str, Any, bool], GatedLinearLayer]
 
 
 _READERS: list[Callable[[str | Path], Iterable[CheckpointLayer] | None]] = []
@@ -72,6 +88,13 @@ def checkpoint_layers(weights: Any) -> Iterable[CheckpointLayer]:
     return layers
 
 
+def horizon_ends(steps: np.ndarray) -> tuple[int | None, int | None]:
+    """Return median and largest of the horizons of all units in steps; ``None`` for an infinite one."""
+    ordered = np.sort(steps)
+    median, most = (int(n) if n < np.inf else None for n in (ordered[len(ordered) // 2], ordered[-1]))
+    return median, most
+
+
 @dataclass(frozen=True)
 class LayerClaims:
     """Claims about one layer.
@@ -80,9 +103,11 @@ class LayerClaims:
         layer: its number in the model.
         type: name of its architecture.
         digest: SHA-256 of its numbers.
-        input_set: ``norm`` or ``vocabulary``.
+        input_set: one of ``INPUT_SETS``.
         claims: the main claim first.
         taps: input steps that enter one step of the state.
+        box: bounds of the inputs of the input set ``box``.
+        step_limits: whether the limits of the step in ``config.json`` apply.
     """
 
     layer: int
@@ -91,6 +116,8 @@ class LayerClaims:
     input_set: str
     claims: tuple[Claim, ...]
     taps: int = 1
+    box: InputBox | None = None
+    step_limits: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -123,17 +150,21 @@ class LayerClaims:
         }
         decay, steps = self._find("decay"), self.horizons()
         tol = TOLERANCE if decay is None or decay.proof is None else float(decay.proof.data["tol"])
-        ends = [np.inf, np.inf] if steps is None else [float(np.sort(steps)[len(steps) // 2]), float(steps.max())]
-        median, most = (int(n) if n < np.inf else None for n in ends)
+        median, most = (None, None) if steps is None else horizon_ends(steps)
         kept = self._find("forgetting", Verdict.REFUTED)
+        never = None if steps is None else int(np.isinf(steps).sum())
         return {
             "layer": self.layer,
             "type": self.type,
             "verdict": str(self.verdict),
+            "input_set": self.input_set,
+            "step_limits": self.step_limits,
             "state_bound": values["state_bound"],
             "gain": values["state_gain"],
             "decay_max": values["decay"],
             "horizon": {"tol": tol, "median": median, "max": most},
+            "units": None if steps is None else len(steps),
+            "never": never,
             "accumulators": [] if kept is None or kept.proof is None else [int(i) for i in kept.proof.data["units"]],
         }
 
@@ -175,7 +206,7 @@ class CheckpointCertificate(Displayed):
         """Write the certificate as JSON; see ``Certificate.save``."""
         layers = [
             {
-                **{key: getattr(x, key) for key in _LAYER if key != "claims"},
+                **{key: encode(getattr(x, key)) for key in _LAYER if key != "claims"},
                 "claims": [claim_document(c) for c in x.claims],
             }
             for x in self.layers
@@ -229,6 +260,8 @@ _LAYER = {
     "digest": text,
     "input_set": text,
     "taps": natural,
+    "box": decode,
+    "step_limits": boolean,
     "claims": list_reader("claims", claim_from),
 }
 """Keys of a layer in a file, and the reader of each."""
@@ -238,4 +271,7 @@ def _layer_from(value: Any) -> LayerClaims:
     document = mapping(value, "a layer")
     if set(document) != set(_LAYER) or document["input_set"] not in INPUT_SETS or not document["claims"]:
         raise FileFormatError(f"a layer must have the keys {', '.join(_LAYER)}, a known input set and a claim")
-    return LayerClaims(**{key: reader(document[key]) for key, reader in _LAYER.items()})
+    layer = LayerClaims(**{key: reader(document[key]) for key, reader in _LAYER.items()})
+    if type(layer.box) is not (InputBox if layer.input_set == "box" else type(None)):
+        raise FileFormatError("the input set 'box' needs low and high bounds, and no other set has them")
+    return layer

@@ -281,7 +281,7 @@ def _verify_checkpoint(certificate: Any, weights: Any) -> Verification:
 def _layer_problem(record: LayerClaims, stored: Mapping[int, CheckpointLayer], checks: list[Check]) -> str | None:
     """Check the claims of one layer, append the outcomes, and return the first reason of a refusal or ``None``."""
     found = stored.get(record.layer)
-    layer = None if found is None else found.build(record.input_set)
+    layer = None if found is None else found.build(record.input_set, record.box, record.step_limits)
     read = None if layer is None or found is None else (layer.digest, found.type, layer.taps)
     if read != (record.digest, record.type, record.taps):
         return f"layer {record.layer} of these weights is not the one of the certificate"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from stability.checkpoint_certificate import CheckpointLayer
+from stability.checkpoint_certificate import MARKERS, CheckpointLayer
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.systems.parts import COMPUTED, LONGEST_PATH, LONGEST_WHOLE
 from stability.storage.read_errors import as_file_errors
@@ -73,7 +73,6 @@ LAYOUTS = (
     Layout("S5", ("Lambda_re", "Lambda_im", "log_step"), state_space.s5, norms=()),
     Layout("LRU", ("nu_log", "theta_log", "gamma_log"), state_space.lru, norms=()),
 )
-MARKERS = tuple(dict.fromkeys(layout.keys[0] for layout in LAYOUTS if layout.name != "HGRN"))
 REFUSED = {
     "dt_bias": "Mamba-3 or a layer like it",
     "qkv_opreact.weight": "an xLSTM with fused weights",
@@ -103,14 +102,17 @@ class StoredLayer:
     layout: Layout
     whole: str
 
-    def build(self, kind: str = "norm", box: InputBox | None = None) -> GatedLinearLayer:
+    def build(
+        self, kind: str = "norm", box: InputBox | tuple[float, float] | None = None, step_limits: bool = False
+    ) -> GatedLinearLayer:
         """Read the weights and return the subject of claims.
 
         Args:
             kind: input set: ``"norm"`` (every input of the norm in front), ``"vocabulary"`` (every sequence of tokens;
-                first layer only), ``"box"``, or ``"unit"`` (entries in [-1, 1]; bounds of a time-invariant layer grow
-                in proportion to its inputs).
-            box: measured bounds of the layer's inputs, behind the norm.
+                first layer only) or ``"box"``.
+            box: bounds of the layer's inputs, behind the norm; two numbers for all entries. Bounds of a time-invariant
+                layer grow in proportion to its inputs.
+            step_limits: apply Mamba-2's limits of the step, as ``open_checkpoint`` says.
 
         Raises:
             FileFormatError: weights of other shapes.
@@ -123,9 +125,10 @@ class StoredLayer:
         wrong = f"has a layer {self.path} whose tensors do not fit together"
         part = f"{_plain(self.path, LONGEST_PATH)} of {self.whole}" if self.path else ""
         with as_file_errors(self.whole, wrong, (Exception,)):
-            u = input_set(self.weights, self.layout.offset, norms, kind, box)
+            weights = replace(self.weights, step_limits=self.weights.step_limits or step_limits)
+            u = input_set(weights, self.layout.offset, norms, kind, box)
             try:
-                gate, injection = self.layout.parts(self.weights, u)
+                gate, injection = self.layout.parts(weights, u)
                 part += COMPUTED if self._computed else ""
                 return GatedLinearLayer(with_floors(gate, self.weights), injection, self.type, part=part)
             except (DimensionError, ConfigurationError) as error:
@@ -160,14 +163,25 @@ class Checkpoint:
         return (CheckpointLayer(layer.index, layer.type, layer.build) for layer in self.layers)
 
 
-def holds_gated_layers(path: str | Path) -> bool:
-    """Return True for a folder or file whose tensors have names of recurrent layers; damaged ones count as none."""
+def find_checkpoint(path: str | Path) -> Checkpoint | None:
+    """Find the recurrent layers of a folder or file, or return ``None`` for a damaged one and one without such layers.
+
+    Raises:
+        UnsupportedError: a recurrent layer whose function tensors and settings do not determine.
+    """
+    path = Path(path)
     try:
-        _, files = find_files(Path(path))
-        names = {name for file in files if file.suffix in SUFFIXES for name in stored_tensors([file])}
+        folder, files = find_files(path)
+        tensors = stored_tensors([file for file in files if file.suffix in SUFFIXES])
     except StabilityError:
-        return False
-    return any(name == marker or name.endswith("." + marker) for name in names for marker in (*MARKERS, *REFUSED))
+        return None
+    if not any(_ends(name, marker) for name in tensors for marker in (*MARKERS, *REFUSED)):
+        return None
+    return _checkpoint(path, files, tensors, read_config(folder), False)
+
+
+def _ends(name: str, marker: str) -> bool:
+    return name == marker or name.endswith("." + marker)
 
 
 def open_checkpoint(
@@ -200,8 +214,13 @@ def open_checkpoint(
     path = Path(path)
     folder, files = find_files(path)
     settings = {**read_config(folder), **(config or {})}
-    tensors = stored_tensors(files)
-    tensors |= floor_tensors(folder, tensors)
+    return _checkpoint(path, files, stored_tensors(files), settings, step_limits)
+
+
+def _checkpoint(
+    path: Path, files: list[Path], tensors: dict[str, Read], settings: dict[str, Any], step_limits: bool
+) -> Checkpoint:
+    tensors |= floor_tensors(files[0].parent, tensors)
     layers = tuple(sorted(_layers(tensors, settings, step_limits), key=lambda layer: layer.index))
     if not layers:
         raise UnsupportedError(f"{path} holds no gated linear layer of a known layout among {len(tensors)} tensors")
@@ -218,12 +237,7 @@ def _plain(text: str, length: int) -> str:
 
 def _layers(tensors: Mapping[str, Read], config: Mapping[str, Any], step_limits: bool) -> Iterator[StoredLayer]:
     markers = {*MARKERS, *REFUSED} | ({"f_proj.weight"} if config.get("model_type") == "hgrn" else set())
-    prefixes = {
-        key[: len(key) - len(marker)]: marker
-        for key in tensors
-        for marker in markers
-        if key == marker or key.endswith("." + marker)
-    }
+    prefixes = {key[: len(key) - len(marker)]: marker for key in tensors for marker in markers if _ends(key, marker)}
     kinds = config.get("architectures")  # unlike the folder's name, it belongs to the checkpoint wherever that lies
     kind = kinds[0] if isinstance(kinds, list) and kinds else config.get("model_type", "checkpoint")
     whole = _plain(str(kind), LONGEST_WHOLE)

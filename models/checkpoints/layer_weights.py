@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from stability.checkpoint_certificate import INPUT_SETS
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.systems import Affine, Convolution, InputBox, NormBall, SiLU, SoftplusGate, Vocabulary
 
@@ -225,26 +226,37 @@ def vocabulary(layer: LayerWeights, ball: NormBall, name: str) -> Vocabulary:
     return Vocabulary(layer.tensors[key]() * scale, ball, eps)
 
 
-def input_set(layer: LayerWeights, offset: int, norms: tuple[str, ...], kind: str, box: InputBox | None) -> Any:
-    """Return the input set of a layer: ``"norm"``, ``"vocabulary"``, ``"box"`` or ``"unit"``.
+def as_box(box: Any, size: int | None) -> InputBox:
+    """Return an ``InputBox`` as it is, or two numbers as the bounds of ``size`` inputs.
+
+    Raises:
+        ConfigurationError: no box.
+        UnsupportedError: two numbers for an unknown number of inputs.
+    """
+    if isinstance(box, InputBox):
+        return box
+    if not isinstance(box, tuple):
+        raise ConfigurationError("the input set 'box' needs box=InputBox(low, high), measured behind the norm")
+    if size is None:
+        raise UnsupportedError("the number of inputs of a layer is not known: give a lower and an upper bound for each")
+    return InputBox(*(np.full(size, float(end)) for end in box))
+
+
+def input_set(layer: LayerWeights, offset: int, norms: tuple[str, ...], kind: str, box: Any) -> Any:
+    """Return the input set of a layer: ``"norm"``, ``"vocabulary"`` or ``"box"`` (an ``InputBox`` or two numbers).
 
     Raises:
         ConfigurationError: another kind, a box that is not given, or the vocabulary for a layer that is not the first.
         UnsupportedError: a layer without a norm in front of it that is known.
     """
-    if kind == "box":
-        if not isinstance(box, InputBox):
-            raise ConfigurationError("the input set 'box' needs box=InputBox(low, high), measured behind the norm")
-        return box
-    if kind == "unit":
-        name, axis = next((item for item in INPUT_AXES.items() if layer.has(item[0])), ("", 0))
-        if not name:
-            raise UnsupportedError(f"{layer.prefix}: inputs in [-1, 1] are a set for time-invariant layers only")
-        size = layer.tensors[layer.prefix + name]().shape[axis]
-        return InputBox(-np.ones(size), np.ones(size))
-    if kind not in ("norm", "vocabulary"):
-        raise ConfigurationError(f"the input set must be 'norm', 'vocabulary', 'box' or 'unit', got {kind!r:.40}")
+    if kind not in INPUT_SETS:
+        raise ConfigurationError(f"the input set must be one of {', '.join(INPUT_SETS)}, got {kind!r:.40}")
     ball, name = norm_ball(layer, offset, norms)
+    if kind == "box":
+        key, axis = next((item for item in INPUT_AXES.items() if layer.has(item[0])), ("", 0))
+        if ball is None and key:
+            return as_box(box, layer.tensors[layer.prefix + key]().shape[axis])
+        return as_box(box, None if ball is None else ball.size)
     if ball is None:
         where = layer.prefix or "the layer"
         raise UnsupportedError(f"{where}: no norm is known in front of it: measure its inputs and give a box")

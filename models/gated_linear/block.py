@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import DimensionError, UnsupportedError
-from stability.systems import GatedLinearLayer, NormBall
+from stability.systems import GatedLinearLayer, InputBox, NormBall
 
 from ..checkpoints.layer_weights import LayerWeights, with_floors
 from ..checkpoints.stored_tensors import Read
@@ -268,8 +268,11 @@ class GatedLinearBlock(RecurrentLayer):
         """Return the settings of the mixer that its tensors do not tell, by their names in ``config.json``."""
         return {}
 
-    def gated_linear(self) -> GatedLinearLayer:
-        """Return the recurrence as the subject of claims, for every input of the norm in front of it.
+    def gated_linear(self, inputs: InputBox | None = None) -> GatedLinearLayer:
+        """Return the recurrence as the subject of claims.
+
+        Args:
+            inputs: box of the mixer's inputs, behind the norm; ``None`` for every input of the norm.
 
         Raises:
             NonFiniteError: NaN or infinite weights.
@@ -289,5 +292,5 @@ class GatedLinearBlock(RecurrentLayer):
         tensors = {name: reader(value) for name, value in self.mixer.state_dict().items()}
         ball = NormBall(reader(self.norm.weight)(), offset=int(self.norm.unit_offset))
         weights = LayerWeights(tensors, self.settings())
-        gate, injection = type(self).layout(weights, ball)
+        gate, injection = type(self).layout(weights, ball if inputs is None else inputs)
         return GatedLinearLayer(with_floors(gate, weights), injection, self.type_name)

@@ -17,7 +17,7 @@ from ..formatting import half_life, table, time_to, verdict_word
 from ..stored.reasons import CommandContext, advice, data_words, shell_name
 from ..vocabulary import state
 from . import console
-from .checkpoints import certify_checkpoint, is_checkpoint
+from .checkpoints import EXIT, LayerOptions, examine, find_layers, layer_box, show_layers
 from .gate import Gate, certify_each
 from .input_boxes import DATA, box_of, words_of
 from .options import DataOptions, Output, Seed, check_seconds, choice, no_default, with_default
@@ -27,7 +27,6 @@ CRITERION = (
     "auto", "theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear", "interval", "pairwise",
 )  # fmt: skip
 CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
-EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 
 def certify(
@@ -55,8 +54,6 @@ def certify(
         str | None,
         no_default("Arithmetic of a run: module, float32, bfloat16, int8, int8:BLOCK.", metavar="FORMAT"),
     ] = None,
-    layers: Annotated[str | None, no_default("Gated linear layers.  [default: all]", metavar="0,5")] = None,
-    input_set: Annotated[str | None, no_default("Inputs of gated linear layers: norm or vocabulary.")] = None,
     time_limit: Annotated[
         float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
     ] = None,
@@ -72,7 +69,7 @@ def certify(
         str,
         typer.Option(help="Solver: auto, riccati, cvxpy.", autocompletion=lambda: ["auto", "riccati", "cvxpy"]),
     ] = "auto",
-    refute: Annotated[bool, typer.Option(help="Search for a counterexample if no proof is found.")] = True,
+    refute: Annotated[bool, typer.Option(help="Search for a counterexample.")] = True,
     cross_check: Annotated[
         bool, typer.Option("--cross-check", help="Comparison with semidefinite solvers (cvxpy).")
     ] = False,
@@ -86,6 +83,7 @@ def certify(
         bool, typer.Option("--overwrite", help="Permission for -o to replace other files than certificates.")
     ] = False,
     *,
+    gated: LayerOptions,
     gate: Gate,
     data: DataOptions,
     output: Output,
@@ -98,13 +96,15 @@ def certify(
     """
     from stability.certification import certify as prove
 
+    from .outputs import reads, writable
     from .sources import check_exists, open_parts, open_subject
 
-    if is_checkpoint(models, cell, has_options=bool(layers or input_set)):
-        raise typer.Exit(certify_checkpoint(models[0], layers, input_set or "norm", out, output))
+    if (found := find_layers(models, gated, search=cell is None)) is not None:
+        writable(out, reads(models, data), overwrite=overwrite)
+        results = examine(models[0], found, gated, data, output, layer_box(input_box, input_box_from))
+        raise typer.Exit(show_layers(results, out, None, output))
     from ..stored.certificates import view
     from .data import seen_range
-    from .outputs import reads, writable
 
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")

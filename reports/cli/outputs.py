@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 from stability.storage.writing import existing_target, reserve
 from stability.user_code import is_python_file, split_factory_name
 
-_BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-certificate"')
+_BEGINNING = re.compile(rb'\s*\{\s*"format"\s*:\s*"stability-(checkpoint-)?certificate"')
 """Leading bytes of a certificate that are searched: other files may speak of the format further on."""
 
 

@@ -15,6 +15,7 @@ from stability.user_code import names_code
 
 from ..formatting import duration, metric, verdict_word
 from . import console
+from .checkpoints import LayerOptions, examine, find_layers, layer_box, show_layers
 from .console import Interrupted, time_left
 from .data import HELD_OUT, check_data_dir, check_device, task_named
 from .options import Compute, DataOptions, InputBox, Output, Scheduler, no_default
@@ -58,6 +59,7 @@ def report(
     ] = 1,
     *,
     data: DataOptions,
+    gated: LayerOptions,
     input_box: InputBox = None,
     scheduler: Scheduler = None,
     compute: Compute,
@@ -82,6 +84,13 @@ def report(
         _finish(render(redraw, overwrite=overwrite, full=full), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
+    if (found := find_layers(models or [], gated, search=train_models is None, trained_here=False)) is not None:
+        from ..page.checkpoint import render_checkpoint
+
+        results = examine(str((models or [])[0]), found, gated, data, output, layer_box(input_box, None))
+        page = render_checkpoint(results, folder, overwrite=overwrite)
+        show_layers(results, page.parent / "certificate.json", page, output)
+        return
     named = task_named(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:
         raise ConfigurationError("--seeds needs models to train: name them with --models instead of MODEL")

@@ -32,17 +32,24 @@ SHORT, MOST = 24, 200
 
 
 @dataclass(frozen=True)
+class Badge:
+    """Verdict in a table."""
+
+    state: str
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of texts under a header.
 
     Attributes:
         header: titles of the columns.
-        rows: cells; a pair is a text and the address that it leads to.
+        rows: cells; a pair is a text and the address that it leads to, a ``Badge`` a verdict.
         numeric: columns that are aligned to the right.
     """
 
     header: Sequence[str]
-    rows: Sequence[Sequence[str | tuple[str, str]]]
+    rows: Sequence[Sequence[str | tuple[str, str] | Badge]]
     numeric: Sequence[int] = ()
 
 
@@ -57,6 +64,8 @@ class Section:
         tables: tables of the section.
         figures: figures of the section.
         notes: sentences below.
+        key: terms of the tables and their meanings.
+        boxes: title, text and command of boxes side by side; texts and commands may be empty.
         folded: whether only the heading is seen at first.
     """
 
@@ -66,6 +75,8 @@ class Section:
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
+    key: Sequence[tuple[str, str]] = ()
+    boxes: Sequence[tuple[str, str, str]] = ()
     folded: bool = field(default=False)
 
 
@@ -162,7 +173,7 @@ def write_page(
         maker: command that owns the files.
         overwrite: whether files of these names that the command did not make may be replaced.
     """
-    filled = [s for s in sections if s.tables or s.figures or s.notes]
+    filled = [s for s in sections if s.tables or s.figures or s.notes or s.boxes]
     figures = [figure for s in filled for figure in s.figures]
     root.reserve([name, *(f"figures/{f.name}.{kind}" for f in figures for kind in FORMATS)], maker, overwrite=overwrite)
     for figure in figures:

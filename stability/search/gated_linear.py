@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Certificate, Finding
-from stability.checkpoint_certificate import INPUT_SETS, CheckpointCertificate, LayerClaims, checkpoint_layers
+from stability.checkpoint_certificate import (
+    INPUT_SETS,
+    CheckpointCertificate,
+    CheckpointLayer,
+    LayerClaims,
+    checkpoint_layers,
+)
 from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.systems.gated_linear import GatedLinearLayer
+from stability.kernel.systems.input_sets import InputBox
 from stability.kernel.systems.rwkv import RWKVInjection
 from stability.kernel.theorems.gated_linear_bounds import (
     BOUNDS,
@@ -131,36 +138,64 @@ def certify_gated_layer(layer: GatedLinearLayer, tol: float = TOLERANCE) -> Cert
     return Certificate(layer, main, kind, None, None, tuple(findings), tuple(further), meta)
 
 
+def _box_of(box: Any, index: int) -> Any:
+    """Return the box of a layer: two numbers, an ``InputBox``, or ``None`` where there is none."""
+    if not isinstance(box, Mapping):
+        return box
+    if index not in box:
+        raise ConfigurationError(f"no bounds of the inputs of layer {index} are known")
+    low, high = box[index]
+    return InputBox(low, high)
+
+
 def certify_checkpoint(
-    weights: Any, *, layers: Iterable[int] | None = None, input_set: str = "norm", tol: float = TOLERANCE
+    weights: Any,
+    *,
+    stored: Iterable[CheckpointLayer] | None = None,
+    layers: Iterable[int] | None = None,
+    input_set: str = "norm",
+    box: Any = None,
+    step_limits: bool = False,
+    tol: float = TOLERANCE,
 ) -> CheckpointCertificate:
     """Certify the gated linear layers of a checkpoint one after another.
 
     Args:
         weights: folder or file; ``stability.models`` registers the readers.
+        stored: its layers, if they have been found already.
         layers: numbers of the layers; all by default.
-        input_set: ``norm`` (every input of the norm in front of the layer) or ``vocabulary`` (every sequence of tokens;
-            first layer only).
+        input_set: ``norm`` (every input of the norm in front of the layer), ``vocabulary`` (every sequence of tokens;
+            first layer only) or ``box``.
+        box: bounds of the inputs of a layer, behind its norm: two numbers for all entries of all layers, or a mapping
+            from the number of a layer to two vectors.
+        step_limits: apply the limits of Mamba-2's step in ``config.json``. transformers and mamba_ssm apply them to
+            whole sequences, not when they decode token by token.
         tol: weight of an input below which it counts as forgotten.
 
     Returns:
         The certificate, which holds digests of the weights.
 
     Raises:
-        ConfigurationError: a layer that is not there, or an unknown input set.
+        ConfigurationError: a layer that is not there, an unknown input set, a box that is missing or has no use, or
+            step limits that no layer has.
         UnsupportedError: a file without gated linear layers.
     """
     if input_set not in INPUT_SETS:
         raise ConfigurationError(f"input_set must be one of {', '.join(INPUT_SETS)}, got {input_set!r}")
-    wanted = None if layers is None else sorted(set(layers))
-    found = [
-        LayerClaims(one.index, one.type, layer.digest, input_set, layer_claims(layer, tol), layer.taps)
-        for one in checkpoint_layers(weights)
-        if wanted is None or one.index in wanted
-        for layer in (one.build(input_set),)
-    ]
+    if (input_set == "box") is (box is None):
+        raise ConfigurationError("the input set 'box' needs bounds of the inputs, and no other set has a use for them")
+    wanted, found, limited = None if layers is None else sorted(set(layers)), [], False
+    for one in checkpoint_layers(weights) if stored is None else stored:
+        if wanted is not None and one.index not in wanted:
+            continue
+        layer = one.build(input_set, _box_of(box, one.index), step_limits)
+        claims, kept = layer_claims(layer, tol), layer.input_set if isinstance(layer.input_set, InputBox) else None
+        found.append(LayerClaims(one.index, one.type, layer.digest, input_set, claims, layer.taps, kept, step_limits))
+        limited = limited or getattr(layer.gate, "limited", False)
     missing = sorted(set(wanted or ()) - {layer.layer for layer in found})
     if missing or not found:
         raise ConfigurationError(f"{weights} has no gated linear layer {', '.join(map(str, missing))}".rstrip())
+    if step_limits and not limited:
+        raise ConfigurationError("no step of these layers has a limit in config.json")
     name = re.sub(r"[^A-Za-z0-9_.\-]", "_", Path(str(weights)).resolve().name)[-100:] or "checkpoint"
     return CheckpointCertificate(name, tuple(found))

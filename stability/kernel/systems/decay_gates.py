@@ -99,6 +99,11 @@ class SoftplusGate(Gate):
             raise ConfigurationError(f"limits of the step need 0 <= least <= most, got up to {least.max()} and {most}")
         self._set(log_rate=log_rate, least=least, most=most)
 
+    @property
+    def limited(self) -> bool:
+        """True where the step has a limit."""
+        return self.most is not None or bool(self.least.any())
+
     @cached_property
     def rate(self) -> tuple[Array, Array]:
         """Bounds of ``exp(A)``."""

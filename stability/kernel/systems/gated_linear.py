@@ -361,6 +361,6 @@ class GatedLinearLayer(Subject):
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
-        limits = ", with the lower limits of its steps" if np.any(getattr(self.gate, "least", 0.0)) else ""
+        limits = ", with the limits of its steps" if getattr(self.gate, "limited", False) else ""
         weights = f"stored weights{origin_phrase(self)}{limits}, exact arithmetic"
         return f"{part_phrase(self, f'{self.name} layer')} ({weights})"

@@ -171,7 +171,7 @@ class InputBox(InputSet):
     @property
     def phrase(self) -> str:
         """Describe the set."""
-        return "every input in its box"
+        return "all inputs that stay in the stored box"
 
     def points(self, stored: Array) -> Ball | None:
         """Return stored inputs of the box."""

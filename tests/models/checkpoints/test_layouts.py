@@ -274,7 +274,7 @@ def test_s5_with_an_eigenvalue_to_the_right_is_read_as_it_is(tmp_path, w) -> Non
     box = InputBox(-np.ones(D), np.ones(D))
     with pytest.raises(UnsupportedError):
         open_checkpoint(path).layers[0].build("box", box)
-    layer = open_checkpoint(path, config={"discretization": "zoh"}).layers[0].build("unit")
+    layer = open_checkpoint(path, config={"discretization": "zoh"}).layers[0].build("box", (-1.0, 1.0))
     assert layer.input_set.equals(box)
     assert (layer.gate.log_decay[0] > 0.0).tolist() == [False, True, False]
     assert state_bounds(layer)[1] == np.inf
@@ -341,8 +341,9 @@ def test_input_sets_that_a_checkpoint_does_not_have(tmp_path, w) -> None:
     first, second = open_checkpoint(tmp_path / "b.safetensors").layers
     with pytest.raises(UnsupportedError):  # no embedding
         first.build("vocabulary")
-    with pytest.raises(UnsupportedError):  # the bounds of a gated layer do not scale
-        first.build("unit")
+    with pytest.raises(UnsupportedError):  # without a norm, the number of inputs is not known
+        bare.build("box", (-1.0, 1.0))
+    assert first.build("box", (-1.0, 1.0)).input_set.equals(InputBox(-np.ones(D), np.ones(D)))
     for call in (lambda: second.build("vocabulary"), lambda: first.build("box"), lambda: first.build("ball")):
         with pytest.raises(ConfigurationError):
             call()
