@@ -52,7 +52,7 @@ def certify(
     rate: Annotated[str, typer.Option(help="Rate: best, any, or a number.", metavar="RATE")] = "best",
     arithmetic: Annotated[
         str | None,
-        no_default("Arithmetic of a run: module, float32, bfloat16, int8, int8:BLOCK.", metavar="FORMAT"),
+        no_default("Bound of a run: module, float32, int8, int8:BLOCK.", metavar="FORMAT"),
     ] = None,
     time_limit: Annotated[
         float | None, no_default("Time limit of all searches, in seconds.", metavar="SECONDS")
