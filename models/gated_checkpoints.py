@@ -13,10 +13,13 @@ from stability.checkpoint_certificate import CheckpointLayer, register_checkpoin
 from stability.errors import ConfigurationError, StabilityError
 from stability.systems import GatedLinearLayer
 
+from .adapters.modules import is_recurrent, recurrent_subject
 from .checkpoints import holds_gated_layers, open_checkpoint
 from .files import FORMAT, MODEL_FILE
 from .gated_linear.block import GatedLinearBlock
+from .network import SequenceModel
 from .readers.safetensors import read_metadata
+from .stack import Stack
 
 
 def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
@@ -26,7 +29,8 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
         model: a module, or a path.
 
     Returns:
-        The layers, whose weights are read when they are built; ``None`` where there are none.
+        The layers, whose weights are read when they are built; ``None`` where there are none, or where a module has
+        recurrent layers of other kinds too.
 
     Raises:
         FileFormatError: a damaged or hostile file.
@@ -38,8 +42,9 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
         ['minGRU']
     """
     if isinstance(model, nn.Module):
-        blocks = [part for part in model.modules() if isinstance(part, GatedLinearBlock)]
-        return [_layer_of(index, block) for index, block in enumerate(blocks)] or None
+        parts = [p for p in model.modules() if is_recurrent(p) and not isinstance(p, (SequenceModel, Stack))]
+        layers = [_layer_of(index, part) for index, part in enumerate(parts) if isinstance(part, GatedLinearBlock)]
+        return layers if layers and len(layers) == len(parts) else None
     if not isinstance(model, (str, PathLike)) or not Path(model).exists():
         return None
     path = Path(model)
@@ -54,7 +59,7 @@ def _layer_of(index: int, block: GatedLinearBlock) -> CheckpointLayer:
     def build(input_set: str) -> GatedLinearLayer:
         if input_set != "norm":
             raise ConfigurationError(f"a layer that was trained here has the input set 'norm' only, got {input_set!r}")
-        return block.gated_linear()
+        return recurrent_subject(block)
 
     return CheckpointLayer(index, block.type_name, build)
 
