@@ -30,6 +30,10 @@ CRITERIA = {
     "cascade": "a stack of contracting layers with bounded coupling",
     "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
     "form": "form of the step: affine maps and known activations",
+    "average_bound": "the state is a weighted average of bounded values",
+    "root_bound": "the state is a sum of bounded values, weighted by the root of 1 - a^2 with decay a",
+    "delta_bound": "the delta rule adds bounded values to a state that the decay shrinks",
+    "series_bound": "the state is a geometric series of bounded values",
 }
 
 UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
@@ -78,6 +82,8 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "driven": "1 − ρ; where it fails, the excess of the scaled gain over 1",
 }
 NO_UNIT = "no number, it holds or fails"
+SIZES = {"channel": "each entry of the state", "mode": "the modulus of each mode of the state"}
+"""Size that a state bound is about, by the unit of a gated linear layer; else the Frobenius norm of a unit."""
 
 WITNESSES = {  # findings against stability, and what each is
     "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",
@@ -102,6 +108,8 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     verdict = state(summary)
     if summary is None or verdict is None:
         return "No claim about stability was examined."
+    if gated := summary.get("gated_linear"):
+        return _of_gated_layer(verdict, gated)
     if verdict == "certified":
         note = _missed(summary, discrete)
         half = time_to(0.5, summary.get("pairs", ()), discrete)
@@ -118,6 +126,55 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     if verdict == "refuted":
         return "Proved: it is not globally stable. The counterexample is verified with rigorous error bounds."
     return "Neither a proof of stability nor a counterexample was found."
+
+
+def _of_gated_layer(verdict: str, gated: Mapping[str, Any]) -> str:
+    """Return the verdict on a gated linear layer, whose proofs are about bounded states."""
+    if verdict == "certified":
+        return (
+            f"Proved: {state_size(gated['unit'])} stays at most {at_most(gated['state_bound'])}, at every length and for "
+            "every input, if it starts there. This does not say that two runs approach each other."
+        )
+    if verdict == "refuted" and (kept := gated["accumulators"]):
+        noun = f"{gated['unit']}{'s' * (len(kept) != 1)}"
+        return f"Proved: under every input the decay of {len(kept)} {noun} rounds to 1 in float32: nothing is forgotten."
+    if verdict == "refuted":
+        return f"Proved: under every input the state of a {gated['unit']} grows without limit."
+    return "There is no proof that its state stays bounded, and no counterexample."
+
+
+def state_size(unit: str) -> str:
+    """Return the size of the state that a bound of a gated linear layer is about.
+
+    Example:
+        >>> state_size("head")
+        'the Frobenius norm of the state of each head'
+    """
+    return SIZES.get(unit, f"the Frobenius norm of the state of each {unit}")
+
+
+def bounds_of_layer(gated: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return labels and values of the proved bounds of a gated linear layer.
+
+    Example:
+        >>> horizon = {"tol": 0.01, "median": 40, "max": None}
+        >>> given = {"unit": "head", "state_bound": 2.0, "gain": None, "decay_max": 0.9, "horizon": horizon}
+        >>> for fact in bounds_of_layer(given): print(*fact, sep=": ")
+        state bound: 2
+        decay per step: at most 0.9
+        memory horizon: 40 steps in the median head, no limit proven in the slowest (weight of an input below 0.01)
+    """
+    facts = [("state bound", at_most(gated["state_bound"]))] if gated["state_bound"] is not None else []
+    facts += [("gain", f"{at_most(gated['gain'])} (state to largest input)")] if gated["gain"] is not None else []
+    if gated["decay_max"] is None:
+        return facts
+    facts.append(("decay per step", f"at most {at_most(gated['decay_max'], near=1.0)}"))
+    horizon = gated["horizon"]
+    median, most = (
+        "no limit proven" if horizon[key] is None else f"{horizon[key]:,} steps" for key in ("median", "max")
+    )
+    words = f"{median} in the median {gated['unit']}, {most} in the slowest"
+    return [*facts, ("memory horizon", f"{words} (weight of an input below {number(horizon['tol'])})")]
 
 
 def _in_box(note: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:
@@ -196,6 +253,8 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     if verdict == "refuted":
         return str(summary["statement"])
     examined = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
+    if summary.get("gated_linear"):
+        return "No theorem gives a finite bound of its state for every input."
     if summary.get("needs_box"):
         return "No criterion holds for an LSTM or GRU under every input: state a range of inputs."
     form = next((f for f in examined if f["criterion"] == "form"), None)
@@ -234,6 +293,8 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
     """
     if summary is None or state(summary) not in ("certified", "refuted"):
         return ()
+    if gated := summary.get("gated_linear"):
+        return bounds_of_layer(gated)
     if state(summary) == "refuted":
         size = summary.get("modulus")
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)

@@ -65,7 +65,7 @@ def certify(
     start: Any = None,
     horizon: int | None = None,
 ) -> Any:
-    """Certify or refute global exponential incremental stability (contraction), or bounded states of gated linear layers.
+    """Certify or refute global exponential incremental stability (contraction), or bounds of gated linear layers.
 
     Args:
         subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer

@@ -13,7 +13,7 @@ import numpy as np
 
 from stability.certificate import Certificate
 from stability.certification import certify
-from stability.errors import StabilityError
+from stability.errors import StabilityError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import allows_box_claims
@@ -33,6 +33,11 @@ def certificate_step(work: Work) -> None:
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     certificate = certify(work.subject, seed=work.seed, **use)
+    if not isinstance(certificate, Certificate):
+        raise UnsupportedError(
+            f"a report holds the certificate of one gated linear layer, and this network has {len(certificate.layers)}: "
+            "stability certify MODEL certifies each"
+        )
     certificate = in_box(certificate, work.input_range, work.settings.input_box)
     work.certificate = replace(certificate, meta={**certificate.meta, **_rounding(work), "model": work.digest})
     work.certificate.save(work.file("certificate.json"))

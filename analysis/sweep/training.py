@@ -121,7 +121,7 @@ def _certified(network: nn.Module, task: Task, seed: int, options: Mapping[str, 
 
 
 def _columns(result: Certificate | CheckpointCertificate) -> Found:
-    """Return the columns of a certificate, and its file; no verdict where it is about bounded states of gated layers."""
+    """Return the columns of a certificate and its file; of gated linear layers without a verdict on contraction."""
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
         result.save(Path(folder) / "certificate.json")
         raw = (Path(folder) / "certificate.json").read_bytes()

@@ -140,13 +140,12 @@ def _check_certifiable(model: nn.Module) -> None:
         UnsupportedError: gates, or a step that no criterion is about.
     """
     subject = as_subject(model)
-    if any(
-        isinstance(part, (GatedCell, GatedLinearLayer, OpaqueMap)) for part in getattr(subject, "layers", (subject,))
-    ):
+    without_proof = (GatedCell, GatedLinearLayer, OpaqueMap)
+    if any(isinstance(part, without_proof) for part in getattr(subject, "layers", (subject,))):
         raise UnsupportedError(
             "until_certified asks for contraction under every input, which no criterion proves for LSTM, GRU and gated "
-            "linear layers: leave it out and certify for inputs in a range (--input-box), or train a layer on the same data "
-            "that is certified whatever its weights, --model bounded_gain or --model contracting"
+            "linear layers: leave it out and certify for inputs in a range (--input-box), or train a layer on the same "
+            "data that is certified whatever its weights, --model bounded_gain or --model contracting"
         )
 
 

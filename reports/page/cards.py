@@ -14,7 +14,7 @@ from ..stored.facts import attacked, certified_accuracy, is_loop, score, stretch
 from ..stored.margins import ENDS, SCALED
 from ..stored.reasons import missing, model_advice
 from ..stored.records import ModelRecord
-from ..vocabulary import like_data
+from ..vocabulary import bounds_of_layer, like_data
 from .claims import claim, covered, gist, not_covered
 from .next_step import next_step
 from .verdict_table import accuracy_cell, growth_cell, norm_cell
@@ -74,7 +74,8 @@ def facts(model: ModelRecord, size: float | None) -> list[tuple[str, str]]:
         model: the record.
         size: the l2 size of attacks at which models are compared.
     """
-    pairs = [*_rate(model), *_margin(model)]
+    gated = (model.certificate or {}).get("gated_linear")
+    pairs = [*_rate(model), *(bounds_of_layer(gated) if gated else ()), *_margin(model)]
     scored, growth, norm = score(model), growth_cell(model), norm_cell(model)
     accuracy = accuracy_cell(model)
     if scored is not None and accuracy is not None:

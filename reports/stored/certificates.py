@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Certificate
+from stability.checkpoint_certificate import LayerClaims
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.recovery import first_step, settling_time
 from stability.storage.artifacts import ANALYSIS_FILE, WEIGHTS
@@ -57,7 +59,8 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         of this size is below this tolerance, and how many inputs determine the state so well, see
         ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
         beside the main claim; ``dt``: duration of a step that is not one; ``hidden``: size of the last hidden state;
-        ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one;
+        ``gated_linear``: of a gated linear layer the proved bounds, see ``LayerClaims.summary``, with the name of its
+        units and their number; ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one;
         ``slopes``: interval of the slopes of a loop's activation, where all channels have the same.
 
     Example:
@@ -80,6 +83,7 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     modulus = None if eigenvalue is None else math.hypot(*eigenvalue)
     more: dict[str, Any] = {"modulus": modulus, "eigenvalue": eigenvalue, "needs_box": needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
+    more["gated_linear"] = _gated_linear(certificate)
     last = getattr(certificate.subject, "layers", (certificate.subject,))[-1]
     dt = getattr(getattr(certificate.subject, "system", certificate.subject), "dt", None)
     more["dt"] = None if dt == 1.0 else dt
@@ -98,6 +102,16 @@ def _forgets(certificate: Certificate, size: float, tol: float, claim: Claim | N
         "memory": certificate.memory_horizon(tol, claim=claim),
     }
     return {name: None if value is None else value.to_dict() for name, value in times.items()}
+
+
+def _gated_linear(certificate: Certificate) -> dict[str, Any] | None:
+    """Return the proved bounds of a gated linear layer, and its units; ``None`` for other subjects."""
+    layer = certificate.subject
+    if not isinstance(layer, GatedLinearLayer):
+        return None
+    record = LayerClaims(0, layer.name, "", "norm", (certificate.claim, *certificate.claims), layer.taps).summary()
+    keys = ("type", "state_bound", "gain", "decay_max", "horizon", "accumulators")
+    return {"unit": layer.unit, "units": layer.units, **{key: record[key] for key in keys}}
 
 
 def _driven(certificate: Certificate) -> dict[str, Any] | None:
