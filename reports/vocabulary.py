@@ -9,7 +9,7 @@ from typing import Any
 from stability.kernel.format.sentences import at_most
 
 from .boxes import in_box, interval
-from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
+from .formatting import bound, bound_at, count, number, rate, signed, time_to, time_unit, verdict_word
 from .names import claim_name, single_value
 
 CRITERIA = {
@@ -132,12 +132,14 @@ def _of_gated_layer(verdict: str, gated: Mapping[str, Any]) -> str:
     """Return the verdict on a gated linear layer, whose proofs are about bounded states."""
     if verdict == "certified":
         return (
-            f"Proved: {state_size(gated['unit'])} stays at most {at_most(gated['state_bound'])}, at every length and for "
-            "every input, if it starts there. This does not say that two runs approach each other."
+            f"Proved: {state_size(gated['unit'])} stays at most {at_most(gated['state_bound'])}, at every length and "
+            "for every input, if it starts there. This does not say that two runs approach each other."
         )
     if verdict == "refuted" and (kept := gated["accumulators"]):
         noun = f"{gated['unit']}{'s' * (len(kept) != 1)}"
-        return f"Proved: under every input the decay of {len(kept)} {noun} rounds to 1 in float32: nothing is forgotten."
+        return (
+            f"Proved: under every input the decay of {len(kept)} {noun} rounds to 1 in float32: nothing is forgotten."
+        )
     if verdict == "refuted":
         return f"Proved: under every input the state of a {gated['unit']} grows without limit."
     return "There is no proof that its state stays bounded, and no counterexample."
@@ -171,7 +173,7 @@ def bounds_of_layer(gated: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts.append(("decay per step", f"at most {at_most(gated['decay_max'], near=1.0)}"))
     horizon = gated["horizon"]
     median, most = (
-        "no limit proven" if horizon[key] is None else f"{horizon[key]:,} steps" for key in ("median", "max")
+        "no limit proven" if horizon[key] is None else f"{count(horizon[key])} steps" for key in ("median", "max")
     )
     words = f"{median} in the median {gated['unit']}, {most} in the slowest"
     return [*facts, ("memory horizon", f"{words} (weight of an input below {number(horizon['tol'])})")]

@@ -35,8 +35,8 @@ def certificate_step(work: Work) -> None:
     certificate = certify(work.subject, seed=work.seed, **use)
     if not isinstance(certificate, Certificate):
         raise UnsupportedError(
-            f"a report holds the certificate of one gated linear layer, and this network has {len(certificate.layers)}: "
-            "stability certify MODEL certifies each"
+            "a report holds the certificate of one gated linear layer, and this network has "
+            f"{len(certificate.layers)}: stability certify MODEL certifies each"
         )
     certificate = in_box(certificate, work.input_range, work.settings.input_box)
     work.certificate = replace(certificate, meta={**certificate.meta, **_rounding(work), "model": work.digest})

@@ -198,7 +198,9 @@ def _rule(report: Report) -> str:
     if all(map(facts.is_loop, report.models)):
         return "Rows: by verdict, then by halving time."
     by = "accuracy" if facts.attack_size(report.models) is None else "accuracy under attack"
-    return f"Rows: by verdict, proofs slower than ten sequences after faster ones, then by {by}."
+    between = "bounded states after contraction within ten sequences, slower contraction last"
+    order = between if any(map(facts.bounds, report.models)) else "proofs slower than ten sequences after faster ones"
+    return f"Rows: by verdict, {order}, then by {by}."
 
 
 def _verdict_detail(model: ModelRecord) -> str:

@@ -59,8 +59,9 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         of this size is below this tolerance, and how many inputs determine the state so well, see
         ``stability.recovery``; ``like_data``: what is known of inputs like those of the data, where that was asked
         beside the main claim; ``dt``: duration of a step that is not one; ``hidden``: size of the last hidden state;
+        ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one;
         ``gated_linear``: of a gated linear layer the proved bounds, see ``LayerClaims.summary``, with the name of its
-        units and their number; ``witness_input``: least and largest entry of the input of a counterexample, ``None`` without one;
+        units and their number;
         ``slopes``: interval of the slopes of a loop's activation, where all channels have the same.
 
     Example:
