@@ -104,14 +104,7 @@ PRESETS: dict[str, Preset] = {
     "lstm": _units("lstm", "LSTM", "the gated reference: accurate, and hard to certify"),
     "gru": _units("gru", "GRU", "the other gated reference"),
     "mingru": Preset("mingru", {"expand": 2.0}, MINIMAL, "minGRU", "gates that read the input alone", hidden=32),
-    "minlstm": Preset(
-        "minlstm",
-        {"expand": 2.0},
-        MINIMAL,
-        "minLSTM",
-        "two gates that read the input alone",
-        hidden=32,
-    ),
+    "minlstm": Preset("minlstm", {"expand": 2.0}, MINIMAL, "minLSTM", "two gates, with inputs alone", hidden=32),
     "rglru": Preset("rglru", {"heads": 2}, COMMON, "RG-LRU", "the gated linear recurrence of Griffin", hidden=32),
     "mamba2": Preset(
         "mamba2",
