@@ -82,7 +82,11 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "driven": "1 − ρ; where it fails, the excess of the scaled gain over 1",
 }
 NO_UNIT = "no number, it holds or fails"
-SIZES = {"channel": "each entry of the state", "mode": "the modulus of each mode of the state"}
+SIZES = {
+    "channel": "each entry of the state",
+    "mode": "the modulus of each mode of the state",
+    "unit": "each state entry, or norm of a head, of every layer",
+}
 """Size that a state bound is about, by the unit of a gated linear layer; else the Frobenius norm of a unit."""
 
 WITNESSES = {  # findings against stability, and what each is
@@ -175,7 +179,7 @@ def bounds_of_layer(gated: Mapping[str, Any]) -> list[tuple[str, str]]:
     median, most = (
         "no limit proven" if horizon[key] is None else f"{count(horizon[key])} steps" for key in ("median", "max")
     )
-    words = f"{median} in the median {gated['unit']}, {most} in the slowest"
+    words = f"{median} in the median {gated['unit']}, {most} in the slowest" if horizon["median"] else median
     return [*facts, ("memory horizon", f"{words} (weight of an input below {number(horizon['tol'])})")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, TypeGuard, cast
 import pandas as pd
 
 from stability.statistics import wilson
+from stability.storage.artifacts import WEIGHTS
 
 from ..boxes import box_limits
 from ..formatting import bound, metric_word, time_to, verdict_word
@@ -134,6 +136,14 @@ def is_layerwise(model: ModelRecord) -> bool:
 def bounds(model: ModelRecord) -> Mapping[str, Any]:
     """Return the proved bounds of a gated linear layer that is proven stable; empty for other models."""
     return ((model.certificate or {}).get("gated_linear") or {}) if model.state == "certified" else {}
+
+
+def recheck(model: ModelRecord) -> str:
+    """Return the command that checks a certificate again, for the folder of the page."""
+    folder = f"models/{model.name}"
+    several = bounds(model).get("layers", 1) > 1
+    more = f" --weights {shlex.quote(f'{folder}/{WEIGHTS}')}" if several else ""
+    return f"stability verify {shlex.quote(f'{folder}/certificate.json')}{more}"
 
 
 def limits(model: ModelRecord) -> str:

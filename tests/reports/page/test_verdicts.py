@@ -14,15 +14,20 @@ import pytest
 from stability.analysis.campaign.certificate import in_box
 from stability.certificate import Certificate
 from stability.certification import certify
+from stability.checkpoint_certificate import CheckpointCertificate
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.models import Mamba2, MinGRU, SequenceModel, save
 from stability.reports.figures.two_runs import envelope, two_runs
 from stability.reports.page.cards import card
 from stability.reports.page.claims import claim, covered, gist, not_covered
+from stability.reports.page.next_step import next_step
 from stability.reports.page.verdict_table import columns, table
 from stability.reports.page.verdicts import headline, summary
 from stability.reports.stored.collect import Report, collect, read_model
 from stability.reports.stored.facts import attack_size, attacked, certified_accuracy, halved
+from stability.reports.stored.records import ModelRecord
+from stability.storage.documents import file_digest
 from stability.systems import (
     Affine,
     ConstantGate,
@@ -200,3 +205,27 @@ def test_a_proof_of_bounded_states_is_not_told_as_contraction(tmp_path: Path) ->
         assert row["detail"].startswith("state ≤ 0.4")
         assert {"state bound", "memory horizon"} <= {label for label, _ in card(model, None, {}, False)["facts"]}
     assert "grows without limit" in claim(found.models[2]).striptags()
+
+
+def test_the_proof_of_several_layers_is_checked_with_the_weights_beside_it(tmp_path: Path) -> None:
+    """Not of other weights, and not of a part of the layers."""
+    network = SequenceModel([MinGRU(2, 4), Mamba2(4, 4)], 2)
+    save(network, tmp_path / "model.safetensors")
+    certificate = certify(network)
+    bounds = [layer.summary()["state_bound"] for layer in certificate.layers]
+    (tmp_path / "analysis.json").write_text(json.dumps({"title": "N", "steps": {}}))
+
+    def read(found: CheckpointCertificate) -> ModelRecord:
+        digest = file_digest(tmp_path / "model.safetensors")
+        dataclasses.replace(found, meta={"model": digest}).save(tmp_path / "certificate.json")
+        seal(tmp_path)
+        return read_model(tmp_path)
+
+    model = read(certificate)
+    assert model.certificate is not None
+    assert model.certificate["gated_linear"]["state_bound"] == max(bounds)
+    assert "of every layer of N" in headline(Report(tmp_path, {}, (model,)))
+    assert next_step(model).command.endswith("--weights models/" + model.name + "/model.safetensors")
+    assert read(dataclasses.replace(certificate, layers=certificate.layers[:1])).state == "invalid"
+    save(SequenceModel([MinGRU(2, 4), Mamba2(4, 4)], 2), tmp_path / "model.safetensors")
+    assert read(certificate).state == "invalid"
