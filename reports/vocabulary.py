@@ -164,10 +164,10 @@ def bounds_of_layer(gated: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     Example:
         >>> horizon = {"tol": 0.01, "median": 40, "max": None}
-        >>> given = {"unit": "head", "state_bound": 2.0, "gain": None, "decay_max": 0.9, "horizon": horizon}
+        >>> given = {"unit": "head", "state_bound": 2.0, "gain": None, "decay_max": 0.5, "horizon": horizon}
         >>> for fact in bounds_of_layer(given): print(*fact, sep=": ")
         state bound: 2
-        decay per step: at most 0.9
+        decay per step: at most 0.5
         memory horizon: 40 steps in the median head, no limit proven in the slowest (weight of an input below 0.01)
     """
     facts = [("state bound", at_most(gated["state_bound"]))] if gated["state_bound"] is not None else []

@@ -29,6 +29,7 @@ from stability.certificate import Certificate
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import at_most
+from stability.search.gated_linear import layer_claims
 from stability.systems import DrivenSystem, GatedLinearLayer
 
 from ...models.gated_linear.block import GatedLinearBlock
@@ -113,11 +114,11 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
     return curve, f"root mean square expected for white input of standard deviation {size:.4g}"
 
 
-def state_bound(certificate: Certificate) -> float | None:
-    """Return the proved bound of the Euclidean norm of a gated linear layer's state; ``None`` without one."""
-    layer, claims = certificate.subject, (certificate.claim, *certificate.claims)
-    proof = next((c.proof for c in claims if c.name == "state_bound" and c.verdict is Verdict.CERTIFIED), None)
-    if proof is None or not isinstance(layer, GatedLinearLayer):
+def _state_bound(layer: GatedLinearLayer) -> float | None:
+    """Return a proved bound of the Euclidean norm of the whole state of a layer; ``None`` where there is none."""
+    claims = (c for c in layer_claims(layer) if c.name == "state_bound" and c.verdict is Verdict.CERTIFIED)
+    proof = next((claim.proof for claim in claims), None)
+    if proof is None:
         return None
     entries = layer.unit_states if layer.unit == "channel" else 1  # other units: the norm of all their entries
     return math.sqrt(entries) * float(np.linalg.norm(proof.data["bounds"])) * (1 + SLACK)
@@ -132,8 +133,8 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
     Args:
         layer: a recurrent layer.
         x: ``(batch, time, features)``.
-        certificate: certificate by the multiplier inequality, whose proof is checked again, or of the state bound of a
-            gated linear layer. Default: the layer's own proof, or the norm of its orthogonal or linear map.
+        certificate: certificate by the multiplier inequality; its proof is checked again. Default: the layer's own
+            proof, or the norm of its orthogonal or linear map. The state bound of a gated linear layer is proved here.
 
     Returns:
         Bound ``(time,)`` and its source; ``None`` and an empty text if no contraction is proved.
@@ -146,7 +147,7 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
         (True, 'certified contraction at rate 0.8...')
     """
     if isinstance(layer, GatedLinearBlock):
-        size = None if certificate is None else state_bound(certificate)
+        size = _state_bound(layer.gated_linear())
         return (None, "") if size is None else (np.full(x.shape[1], size), "certified state bound")
     step_bound = _step(layer, certificate)
     if step_bound is None:
