@@ -9,7 +9,8 @@ from typing import Any
 from stability.kernel.format.sentences import at_most
 
 from .boxes import in_box, interval
-from .formatting import bound, bound_at, count, number, rate, signed, time_to, time_unit, verdict_word
+from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
+from .layer_bounds import bounds_of_layer, layer_sentence
 from .names import claim_name, single_value
 
 CRITERIA = {
@@ -82,20 +83,6 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "driven": "1 − ρ; where it fails, the excess of the scaled gain over 1",
 }
 NO_UNIT = "no number, it holds or fails"
-SIZES = {
-    "channel": "each entry of the state",
-    "mode": "the modulus of each mode of the state",
-    "unit": "each state entry, or norm of a head, of every layer",
-}
-"""Size that a state bound is about, by the unit of a gated linear layer; else the Frobenius norm of a unit."""
-
-WITNESSES = {  # findings against stability, and what each is
-    "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",
-    "unstable_equilibrium": "search for an input with an unstable equilibrium",
-    "two_equilibria": "search for an input with two equilibria",
-    "merged_stack": "search for a counterexample of the stack as one network",
-    "unstable_linear": "an eigenvalue of a linear system outside the stable region",
-}
 
 
 def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
@@ -113,7 +100,7 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     if summary is None or verdict is None:
         return "No claim about stability was examined."
     if gated := summary.get("gated_linear"):
-        return _of_gated_layer(verdict, gated)
+        return layer_sentence(verdict, gated)
     if verdict == "certified":
         note = _missed(summary, discrete)
         half = time_to(0.5, summary.get("pairs", ()), discrete)
@@ -130,57 +117,6 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     if verdict == "refuted":
         return "Proved: it is not globally stable. The counterexample is verified with rigorous error bounds."
     return "Neither a proof of stability nor a counterexample was found."
-
-
-def _of_gated_layer(verdict: str, gated: Mapping[str, Any]) -> str:
-    """Return the verdict on a gated linear layer, whose proofs are about bounded states."""
-    if verdict == "certified":
-        return (
-            f"Proved: {state_size(gated['unit'])} stays at most {at_most(gated['state_bound'])}, at every length and "
-            "for every input, if it starts there. This does not say that two runs approach each other."
-        )
-    if verdict == "refuted" and (kept := gated["accumulators"]):
-        noun = f"{gated['unit']}{'s' * (len(kept) != 1)}"
-        return (
-            f"Proved: under every input the decay of {len(kept)} {noun} rounds to 1 in float32: nothing is forgotten."
-        )
-    if verdict == "refuted":
-        return f"Proved: under every input the state of a {gated['unit']} grows without limit."
-    return "There is no proof that its state stays bounded, and no counterexample."
-
-
-def state_size(unit: str) -> str:
-    """Return the size of the state that a bound of a gated linear layer is about.
-
-    Example:
-        >>> state_size("head")
-        'the Frobenius norm of the state of each head'
-    """
-    return SIZES.get(unit, f"the Frobenius norm of the state of each {unit}")
-
-
-def bounds_of_layer(gated: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return labels and values of the proved bounds of a gated linear layer.
-
-    Example:
-        >>> horizon = {"tol": 0.01, "median": 40, "max": None}
-        >>> given = {"unit": "head", "state_bound": 2.0, "gain": None, "decay_max": 0.5, "horizon": horizon}
-        >>> for fact in bounds_of_layer(given): print(*fact, sep=": ")
-        state bound: 2
-        decay per step: at most 0.5
-        memory horizon: 40 steps in the median head, no limit proven in the slowest (weight of an input below 0.01)
-    """
-    facts = [("state bound", at_most(gated["state_bound"]))] if gated["state_bound"] is not None else []
-    facts += [("gain", f"{at_most(gated['gain'])} (state to largest input)")] if gated["gain"] is not None else []
-    if gated["decay_max"] is None:
-        return facts
-    facts.append(("decay per step", f"at most {at_most(gated['decay_max'], near=1.0)}"))
-    horizon = gated["horizon"]
-    median, most = (
-        "no limit proven" if horizon[key] is None else f"{count(horizon[key])} steps" for key in ("median", "max")
-    )
-    words = f"{median} in the median {gated['unit']}, {most} in the slowest" if horizon["median"] else median
-    return [*facts, ("memory horizon", f"{words} (weight of an input below {number(horizon['tol'])})")]
 
 
 def _in_box(note: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:

@@ -9,12 +9,13 @@ from urllib.parse import quote
 from stability.storage.artifacts import ARTIFACTS, WEIGHTS
 
 from ..formatting import bound, count, number, percent, rate
+from ..layer_bounds import bounds_of_layer
 from ..names import single_value
 from ..stored.facts import attacked, certified_accuracy, is_loop, score, stretch, verdict_counts
 from ..stored.margins import ENDS, SCALED
 from ..stored.reasons import missing, model_advice
 from ..stored.records import ModelRecord
-from ..vocabulary import bounds_of_layer, like_data
+from ..vocabulary import like_data
 from .claims import claim, covered, gist, not_covered
 from .next_step import next_step
 from .verdict_table import accuracy_cell, growth_cell, norm_cell

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from stability.kernel.format.sentences import at_most
 
 from ..formatting import bound, count, metric_word, number, percent
+from ..layer_bounds import state_size
 from ..stored.facts import (
     between,
     bounds,
@@ -23,7 +24,7 @@ from ..stored.facts import (
     scope,
 )
 from ..stored.records import ModelRecord, select
-from ..vocabulary import reason, sentence, state_size
+from ..vocabulary import reason, sentence
 
 COUNTER_EXAMPLES = {
     "unstable_everywhere": "Under every constant input it has an unstable equilibrium",
