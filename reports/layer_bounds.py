@@ -16,14 +16,6 @@ SIZES = {
 }
 """Size that a state bound is about, by the unit of a gated linear layer; else the Frobenius norm of a unit."""
 
-WITNESSES = {  # findings against stability, and what each is
-    "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",
-    "unstable_equilibrium": "search for an input with an unstable equilibrium",
-    "two_equilibria": "search for an input with two equilibria",
-    "merged_stack": "search for a counterexample of the stack as one network",
-    "unstable_linear": "an eigenvalue of a linear system outside the stable region",
-}
-
 
 def layer_sentence(verdict: str, gated: Mapping[str, Any]) -> str:
     """Return the verdict on a gated linear layer, whose proofs are about bounded states."""

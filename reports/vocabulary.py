@@ -84,6 +84,14 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
 }
 NO_UNIT = "no number, it holds or fails"
 
+WITNESSES = {  # findings against stability, and what each is
+    "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",
+    "unstable_equilibrium": "search for an input with an unstable equilibrium",
+    "two_equilibria": "search for an input with two equilibria",
+    "merged_stack": "search for a counterexample of the stack as one network",
+    "unstable_linear": "an eigenvalue of a linear system outside the stable region",
+}
+
 
 def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     """Return the verdict in one sentence.
