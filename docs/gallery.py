@@ -14,6 +14,7 @@ FAMILIES = {
     "continuous": ("Differential equations", "lipschitz,lipschitz_margin,antisymmetric,neural_ode"),
     "constrained": ("Orthogonal and bounded networks", "householder,unitary,bounded_gain,contracting"),
     "gated": ("Gated cells", "lstm,gru"),
+    "gated-linear": ("Gated linear layers", "mingru,mamba2"),
 }
 """Title and models of each report, by its folder."""
 

@@ -13,11 +13,14 @@ from stability.checkpoint_certificate import CheckpointLayer, register_checkpoin
 from stability.errors import ConfigurationError, StabilityError
 from stability.systems import GatedLinearLayer
 
+from .adapters.modules import is_recurrent, recurrent_subject
 from .checkpoints import find_checkpoint
 from .checkpoints.layer_weights import as_box
 from .files import FORMAT, MODEL_FILE
 from .gated_linear.block import GatedLinearBlock
+from .network import SequenceModel
 from .readers.safetensors import read_metadata
+from .stack import Stack
 
 
 def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
@@ -27,7 +30,8 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
         model: a module, or a path.
 
     Returns:
-        The layers, whose weights are read when they are built; ``None`` where there are none.
+        The layers, whose weights are read when they are built; ``None`` where there are none, or where a module has
+        recurrent layers of other kinds too.
 
     Raises:
         FileFormatError: a damaged or hostile file.
@@ -39,8 +43,9 @@ def gated_layers(model: Any) -> Iterable[CheckpointLayer] | None:
         ['minGRU']
     """
     if isinstance(model, nn.Module):
-        blocks = [part for part in model.modules() if isinstance(part, GatedLinearBlock)]
-        return [_layer_of(index, block) for index, block in enumerate(blocks)] or None
+        parts = [p for p in model.modules() if is_recurrent(p) and not isinstance(p, (SequenceModel, Stack))]
+        layers = [_layer_of(index, part) for index, part in enumerate(parts) if isinstance(part, GatedLinearBlock)]
+        return layers if layers and len(layers) == len(parts) else None
     if not isinstance(model, (str, PathLike)) or not Path(model).exists():
         return None
     path = Path(model)
@@ -57,7 +62,7 @@ def _layer_of(index: int, block: GatedLinearBlock) -> CheckpointLayer:
             return block.gated_linear(as_box(box, block.hidden_size))
         if input_set != "norm":
             raise ConfigurationError(f"a layer that was trained here reads no tokens, got input set {input_set!r}")
-        return block.gated_linear()
+        return recurrent_subject(block)
 
     return CheckpointLayer(index, block.type_name, build)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.opaque import OpaqueMap
+from stability.systems import GatedLinearLayer
 
 from .linear import LinearLayer, series
 from .opaque import opaque_map
@@ -160,7 +161,7 @@ class Stack(RecurrentLayer):
         return {f"{name}_{k}": value for k, layer in enumerate(self.parts) for name, value in layer.matrices().items()}
 
     def driven(self, continuous: bool = False) -> Any:
-        """Return a ``LayerStack`` of the layers' systems; one system if all are linear, opaque if one is opaque.
+        """Return a ``LayerStack`` of the layers' systems; one system if all are linear, opaque if one is no map.
 
         Raises:
             UnsupportedError: a layer whose output is not its state.
@@ -169,7 +170,7 @@ class Stack(RecurrentLayer):
         if len(linear) == len(self.layers) > 1 and not continuous:
             return series(linear)
         subjects = [layer.driven(continuous) for layer in self.parts]
-        if any(isinstance(subject, OpaqueMap) for subject in subjects):
+        if any(isinstance(subject, (OpaqueMap, GatedLinearLayer)) for subject in subjects):
             states = sum(subject.states for subject in subjects)
             return opaque_map(self, states, self.input_size, "no theorem covers one of its layers", "stack")
         for layer in self.parts:

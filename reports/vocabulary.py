@@ -10,6 +10,7 @@ from stability.kernel.format.sentences import at_most
 
 from .boxes import in_box, interval
 from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
+from .layer_bounds import bounds_of_layer, layer_sentence
 from .names import claim_name, single_value
 from .rounding import measured_words
 
@@ -31,6 +32,10 @@ CRITERIA = {
     "cascade": "a stack of contracting layers with bounded coupling",
     "driven": "linear matrix inequality (LMI) for the slopes on sets that all trajectories enter",
     "form": "equations of the step: affine maps and known activations",
+    "average_bound": "the state is a weighted average of bounded values",
+    "root_bound": "the state is a sum of bounded values, weighted by the root of 1 - a^2 with decay a",
+    "delta_bound": "the delta rule adds bounded values to a state that the decay shrinks",
+    "series_bound": "the state is a geometric series of bounded values",
 }
 
 UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
@@ -103,6 +108,8 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     verdict = state(summary)
     if summary is None or verdict is None:
         return "No claim about stability was examined."
+    if gated := summary.get("gated_linear"):
+        return layer_sentence(verdict, gated)
     if verdict == "certified":
         note = _missed(summary, discrete)
         half = time_to(0.5, summary.get("pairs", ()), discrete)
@@ -197,6 +204,8 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     if verdict == "refuted":
         return str(summary["statement"])
     examined = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
+    if summary.get("gated_linear"):
+        return "No theorem gives a finite bound of its state for every input."
     if summary.get("needs_box"):
         return "No criterion holds for an LSTM or GRU under every input: state a range of inputs."
     form = next((f for f in examined if f["criterion"] == "form"), None)
@@ -234,6 +243,8 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
     """
     if summary is None or state(summary) not in ("certified", "refuted"):
         return ()
+    if gated := summary.get("gated_linear"):
+        return bounds_of_layer(gated)
     if state(summary) == "refuted":
         size = summary.get("modulus")
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)

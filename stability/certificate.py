@@ -136,7 +136,7 @@ class Certificate(Displayed):
             The axes; with a sentence where nothing is proved.
         """
         pairs = proved_pairs(self)
-        title = str(self.claim.name).replace("_", " ") if pairs else f"{self.verdict}: no bound is proved"
+        title = str(self.claim.name).replace("_", " ") if pairs else f"{self.verdict}: no bound on distances is proved"
         return draw_envelope(pairs, self.subject.is_discrete, ax, title, until)
 
     def recovery_time(self, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:

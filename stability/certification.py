@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from stability.certificate import Certificate
 from stability.checkpoint_certificate import find_checkpoint_layers
 from stability.conversion.subjects import as_subject
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.arithmetic.definiteness import refuse_flushing
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Verdict
@@ -66,13 +67,13 @@ def certify(
     horizon: int | None = None,
     arithmetic: Any = None,
 ) -> Any:
-    """Certify or refute global exponential incremental stability (contraction).
+    """Certify or refute global exponential incremental stability (contraction), or bounds of gated linear layers.
 
     Args:
         subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer
             or module with a system (the claim is about that network under every input), a ``GatedCell`` or a
-            ``LayerStack``; once ``stability.models`` is imported also a model's name or path, as on the command line,
-            or its state dict.
+            ``LayerStack`` or a ``GatedLinearLayer``; once ``stability.models`` is imported also a model's name or path,
+            as on the command line, or its state dict.
         criterion: ``"auto"`` for all that apply, or one of ``CRITERIA``; also ``"kyp"`` for ``circle`` (see
             ``ALIASES``).
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
@@ -105,8 +106,9 @@ def certify(
             nothing is proved, ``certificate.meta["as_it_runs"]`` has the reason.
 
     Returns:
-        A ``Certificate``, or a ``CheckpointCertificate`` for the path of a checkpoint with gated linear layers;
-        ``certificate.verdict`` is certified, refuted or inconclusive. ``stability.verify`` checks its proofs again.
+        A ``Certificate``, or a ``CheckpointCertificate`` for the path of a checkpoint with gated linear layers and for
+        a module with several of them; ``certificate.verdict`` is certified, refuted or inconclusive. For a gated linear
+        layer the state bound is certified. ``stability.verify`` checks all proofs again.
 
     Raises:
         ConfigurationError: invalid options, or a processor that flushes subnormal numbers to zero.
@@ -125,13 +127,17 @@ def certify(
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
     refuse_flushing()
-    if isinstance(subject, (str, PathLike)) and find_checkpoint_layers(subject) is not None:
+    layers = find_checkpoint_layers(subject)
+    if layers is not None and (isinstance(subject, (str, PathLike)) or len(list(layers)) > 1):
+        _refuse_contraction(criterion, rate)
         return certify_checkpoint(subject)
     carried = getattr(subject, "witness", None)
     carried = carried() if callable(carried) else None
-    target = restrict_inputs(as_subject(subject), input_box)
-    if isinstance(target, GatedLinearLayer):
+    target = as_subject(subject)
+    if isinstance(target, GatedLinearLayer):  # whose claims hold for every input
+        _refuse_contraction(criterion, rate)
         return certify_gated_layer(target)
+    target = restrict_inputs(target, input_box)
     model = None if arithmetic is None else as_model(arithmetic, subject)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_box if input_range is None else input_range, "start": start, "horizon": horizon}
@@ -155,6 +161,30 @@ def certify(
         else:
             certificate = replace(certificate, claims=(*certificate.claims, found))
     return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
+
+
+def certify_contraction(subject: Any, **options: Any) -> Certificate:
+    """Certify a subject, and refuse a certificate that is about bounded states in place of contraction.
+
+    Args:
+        subject: see ``certify``.
+        **options: those of ``certify``.
+
+    Raises:
+        UnsupportedError: a gated linear layer.
+    """
+    certificate = certify(subject, **options)
+    if not isinstance(certificate, Certificate) or isinstance(certificate.subject, GatedLinearLayer):
+        raise UnsupportedError("no theorem proves contraction of gated linear layers; certify proves state bounds")
+    return certificate
+
+
+def _refuse_contraction(criterion: str, rate: Rate) -> None:
+    if criterion != "auto" or rate not in ("any", "best"):
+        raise UnsupportedError(
+            "a criterion or a rate is about contraction, and no theorem proves that of a gated linear layer: leave "
+            "criterion and rate out"
+        )
 
 
 def restrict_inputs(subject: Any, input_box: Any) -> Any:

@@ -112,7 +112,8 @@ class Verification(Displayed):
         Returns:
             The axes; with a sentence where no bound is proved.
         """
-        title = "proved again" if self.pairs else "no bound is proved" if self.valid else f"INVALID: {self.reason}"
+        nothing = "no bound on distances is proved" if self.valid else f"INVALID: {self.reason}"
+        title = "proved again" if self.pairs else nothing
         return draw_envelope(self.pairs, self.discrete, ax, title, until)
 
 

@@ -13,11 +13,13 @@ import numpy as np
 
 from stability.certificate import Certificate
 from stability.certification import certify
-from stability.errors import StabilityError
+from stability.checkpoint_certificate import CheckpointCertificate
+from stability.errors import StabilityError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.search.as_it_runs import as_model, certify_run
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import allows_box_claims
+from stability.storage.artifacts import WEIGHTS
 
 from ..dynamics.rounding import rounding_distance
 from .work import Work
@@ -34,6 +36,14 @@ def certificate_step(work: Work) -> None:
     if work.task is not None:
         options = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     certificate = certify(work.subject, seed=work.seed, **options)
+    if isinstance(certificate, CheckpointCertificate):  # no other step has a use for it
+        if not (work.folder / WEIGHTS).is_file():
+            raise UnsupportedError(
+                f"its {len(certificate.layers)} gated linear layers are certified from a file of weights: name a run "
+                "directory"
+            )
+        replace(certificate, meta={"model": work.digest}).save(work.file("certificate.json"))
+        return
     certificate = in_box(certificate, work.input_range, work.settings.input_box)
     certificate = _with_run(certificate, work)
     work.certificate = replace(certificate, meta={**certificate.meta, **_rounding(work), "model": work.digest})

@@ -23,8 +23,8 @@ KINDS: dict[str, Callable[..., GainMargin]] = {"gain": gain_margin, "step": step
 def margin_step(work: Work) -> None:
     """Run the step ``margin`` of an analysis and write its files."""
     certificate = work.certificate
-    if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
-        raise UnsupportedError("needs a stability proof for every input")
+    if certificate is None or certificate.verdict is not Verdict.CERTIFIED or certificate.rate is None:
+        raise UnsupportedError("needs a proof of contraction for every input")
     result: dict[str, Any] = dict.fromkeys(artifact("margin.json").fields) | {"tol": TOL}
     why = ""
     for kind, search in KINDS.items():

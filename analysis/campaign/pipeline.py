@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from stability.certificate import Certificate
+from stability.checkpoint_certificate import is_checkpoint_certificate
 from stability.errors import ContradictionError, FileFormatError, StabilityError
 from stability.storage.artifacts import ANALYSIS_FILE, WEIGHTS
 from stability.storage.artifacts import STEPS as DESCRIBED
@@ -139,8 +140,9 @@ def _carry_out(
 ) -> dict[str, Any]:
     """Return the record of a step: that of the earlier analysis, if kept, or that of a new run."""
     if name in stored_steps:
-        if name == "certificate":
-            work.certificate = Certificate.load(work.folder / "certificate.json")
+        path = work.folder / "certificate.json"
+        if name == "certificate" and not is_checkpoint_certificate(path):
+            work.certificate = Certificate.load(path)
         return stored_steps[name]
     if progress is not None:
         progress(name)

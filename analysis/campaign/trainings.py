@@ -11,6 +11,7 @@ from typing import Any, cast
 import pandas as pd
 
 from stability.certificate import Certificate
+from stability.checkpoint_certificate import is_checkpoint_certificate
 from stability.storage.artifacts import ANALYSIS_FILE, ARTIFACTS, NUMBER
 from stability.storage.documents import file_digest, read_json
 from stability.storage.writing import write_text
@@ -127,8 +128,9 @@ def _measured(folder: Path) -> dict[_Point, tuple[float, tuple[float, float]]]:
             for group, values in curve.of(pd.read_csv(folder / f"{curve.table}.csv")):
                 finite = ((float(at), float(v)) for at, v in values.items() if math.isfinite(v))  # type: ignore[arg-type]
                 out.update({(curve.table, group, at): (value, curve.within) for at, value in finite})
-    if (folder / "certificate.json").is_file():
-        for finding in Certificate.load(folder / "certificate.json").findings:
+    path = folder / "certificate.json"
+    if path.is_file() and not is_checkpoint_certificate(path):  # whose layers have no margins
+        for finding in Certificate.load(path).findings:
             if finding.margin is not None and math.isfinite(finding.margin):
                 out.setdefault(("margin", finding.criterion, None), (float(finding.margin), ANYTHING))
     return out

@@ -29,8 +29,10 @@ from stability.certificate import Certificate
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.format.sentences import at_most
-from stability.systems import DrivenSystem
+from stability.search.gated_linear import layer_claims
+from stability.systems import DrivenSystem, GatedLinearLayer
 
+from ...models.gated_linear.block import GatedLinearBlock
 from ...models.linear import LinearLayer
 from ...models.orthogonal import OrthogonalLayer
 from ...models.recurrent import RecurrentLayer
@@ -112,6 +114,16 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
     return curve, f"root mean square expected for white input of standard deviation {size:.4g}"
 
 
+def _state_bound(layer: GatedLinearLayer) -> float | None:
+    """Return a proved bound of the Euclidean norm of the whole state of a layer; ``None`` where there is none."""
+    claims = (c for c in layer_claims(layer) if c.name == "state_bound" and c.verdict is Verdict.CERTIFIED)
+    proof = next((claim.proof for claim in claims), None)
+    if proof is None:
+        return None
+    entries = layer.unit_states if layer.unit == "channel" else 1  # other units: the norm of all their entries
+    return math.sqrt(entries) * float(np.linalg.norm(proof.data["bounds"])) * (1 + SLACK)
+
+
 def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None = None) -> tuple[Array | None, str]:
     """Bound the hidden state's norm over time for every given sequence; also return the source of the bound.
 
@@ -122,7 +134,7 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
         layer: a recurrent layer.
         x: ``(batch, time, features)``.
         certificate: certificate by the multiplier inequality; its proof is checked again. Default: the layer's own
-            proof, or the norm of its orthogonal or linear map.
+            proof, or the norm of its orthogonal or linear map. The state bound of a gated linear layer is proved here.
 
     Returns:
         Bound ``(time,)`` and its source; ``None`` and an empty text if no contraction is proved.
@@ -134,6 +146,9 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
         >>> bool((layer(x)[0].norm(dim=2).max(0).values.detach().numpy() <= bound).all()), source
         (True, 'certified contraction at rate 0.8...')
     """
+    if isinstance(layer, GatedLinearBlock):
+        size = _state_bound(layer.gated_linear())
+        return (None, "") if size is None else (np.full(x.shape[1], size), "certified state bound")
     step_bound = _step(layer, certificate)
     if step_bound is None:
         return None, ""

@@ -103,7 +103,7 @@ def _of_ones_own(model: nn.Module, every_step: bool) -> Network:
 def _with_slopes(subject: Any) -> DrivenSystem | PairwiseSystem:
     if isinstance(subject, (DrivenSystem, PairwiseSystem)):
         return subject
-    what = "no gain is proved for LSTM, GRU and other gated cells"
+    what = "no gain to the logits is proved for LSTM, GRU and other gated layers"
     if isinstance(subject, LayerStack):
         what = "gains of layers on top of each other are not combined here (`stability radius` follows single inputs)"
     raise UnsupportedError(what + GIVEN)

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from stability.certification import certify
+from stability.certification import certify_contraction
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
 from stability.kernel.checks import as_choice
 from stability.storage.documents import read_json
@@ -313,7 +313,7 @@ def network(layer: Any, hidden: int, **options: Any) -> Callable[[Task], Sequenc
 
 
 def verdict(layer: nn.Module, seed: int = 0) -> str:
-    """Return the verdict of ``certify`` on a trained layer that the checker confirms, else ``no verdict``.
+    """Return the verdict about contraction of a trained layer that the checker confirms, else ``no verdict``.
 
     Args:
         layer: the recurrent layer.
@@ -325,7 +325,7 @@ def verdict(layer: nn.Module, seed: int = 0) -> str:
         'certified'
     """
     try:
-        certificate = certify(layer.to("cpu"), rate="any", seed=seed)
+        certificate = certify_contraction(layer.to("cpu"), rate="any", seed=seed)
     except StabilityError:
         return "no verdict"
     word = str(certificate.verdict)

@@ -11,8 +11,10 @@ from torch import nn
 
 from stability.certificate import Certificate
 from stability.certification import certify
+from stability.checkpoint_certificate import CheckpointCertificate
 from stability.errors import UnsupportedError
 from stability.storage.arrays import npz_system
+from stability.systems import GatedLinearLayer
 
 from ...models.sources import load_subject
 from ..campaign.inputs import about_inputs
@@ -118,10 +120,13 @@ def _certified(network: nn.Module, task: Task, seed: int, options: Mapping[str, 
         return {**dict.fromkeys(CERTIFICATE), "statement": f"no claim can be made: {error}"}, {}
 
 
-def _columns(result: Certificate) -> Found:
-    """Return the columns of a certificate, and its file."""
+def _columns(result: Certificate | CheckpointCertificate) -> Found:
+    """Return the columns of a certificate and its file; of gated linear layers without a verdict on contraction."""
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
         result.save(Path(folder) / "certificate.json")
         raw = (Path(folder) / "certificate.json").read_bytes()
-    values = {name: getattr(result, name) for name in CERTIFICATE}
+    values = {name: getattr(result, name, None) for name in CERTIFICATE}
+    if not isinstance(result, Certificate) or isinstance(result.subject, GatedLinearLayer):
+        statement = values["statement"] or f"Bounded states of {len(getattr(result, 'layers', ()))} layers."
+        return {**values, "verdict": None, "evidence": None, "statement": statement}, {"certificate.json": raw}
     return {**values, "verdict": str(result.verdict), "evidence": str(result.evidence)}, {"certificate.json": raw}

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from stability.certification import certify
+from stability.certification import certify_contraction
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
 
@@ -31,7 +31,7 @@ def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, float]:
 
 
 def verdict_of(model: nn.Module, seconds: float | None) -> tuple[dict[str, float], str]:
-    """Certify the present model; return the verdict as numbers for a log, and as a word.
+    """Certify contraction of the present model; return the verdict as numbers for a log, and as a word.
 
     Args:
         model: the model in any mode; it is certified in evaluation mode.
@@ -44,7 +44,7 @@ def verdict_of(model: nn.Module, seconds: float | None) -> tuple[dict[str, float
     modes = [(part, part.training) for part in model.modules()]
     try:
         model.eval()
-        certificate = certify(model, time_limit=seconds)
+        certificate = certify_contraction(model, time_limit=seconds)
     except StabilityError as error:
         return {}, str(error)
     finally:

@@ -27,6 +27,7 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.opaque import OpaqueMap
 
 from ...models.deep import DeepNetwork
@@ -139,11 +140,12 @@ def _check_certifiable(model: nn.Module) -> None:
         UnsupportedError: gates, or a step that no criterion is about.
     """
     subject = as_subject(model)
-    if any(isinstance(part, (GatedCell, OpaqueMap)) for part in getattr(subject, "layers", (subject,))):
+    without_proof = (GatedCell, GatedLinearLayer, OpaqueMap)
+    if any(isinstance(part, without_proof) for part in getattr(subject, "layers", (subject,))):
         raise UnsupportedError(
-            "until_certified asks for stability under every input, which no criterion proves for the gates of an LSTM "
-            "or GRU: leave it out and certify for inputs in a range (--input-box), or train a layer on the same data "
-            "that is certified whatever its weights, --model bounded_gain or --model contracting"
+            "until_certified asks for contraction under every input, which no criterion proves for LSTM, GRU and gated "
+            "linear layers: leave it out and certify for inputs in a range (--input-box), or train a layer on the same "
+            "data that is certified whatever its weights, --model bounded_gain or --model contracting"
         )
 
 

@@ -60,6 +60,7 @@ def _units(layer: str, title: str, why: str, training: Mapping[str, Any] = COMMO
 
 
 DAMPED: dict[str, Any] = {"beta": 0.75, "gamma": [1.0, 0.001], "dt": 0.2}
+MINIMAL = {**COMMON, "lr": 1.5e-2}
 MARGIN = {**COMMON, "margin_penalty": 1.0, "margin_target": 0.05}
 PRESETS: dict[str, Preset] = {
     "lipschitz": _units(
@@ -102,10 +103,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "lstm": _units("lstm", "LSTM", "the gated reference: accurate, and hard to certify"),
     "gru": _units("gru", "GRU", "the other gated reference"),
+    "mingru": Preset("mingru", {"expand": 2.0}, MINIMAL, "minGRU", "gates that read the input alone", hidden=32),
+    "minlstm": Preset("minlstm", {"expand": 2.0}, MINIMAL, "minLSTM", "two gates, with inputs alone", hidden=32),
+    "rglru": Preset("rglru", {"heads": 2}, COMMON, "RG-LRU", "the gated linear recurrence of Griffin", hidden=32),
     "mamba2": Preset(
         "mamba2",
-        {"state_size": 8},
-        COMMON,
+        {"state_size": 4, "expand": 1},
+        {**COMMON, "lr": 2e-2},
         "Mamba-2",
         "a matrix for each head, with decays chosen by the input",
         hidden=16,
@@ -128,6 +132,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "lru": _units("lru", "LRU", "the other linear recurrence: complex diagonal, its rate is the largest modulus"),
     "mamba": Preset("mamba", {"state_size": 8}, COMMON, "Mamba", "decays and inputs chosen by the input", hidden=16),
+    "s5": Preset("s5", {"state_size": 16}, COMMON, "S5", "a constant state space model of all features", hidden=16),
     "s4d": Preset("s4d", {"state_size": 16}, COMMON, "S4D", "a constant state space model of each feature", hidden=16),
     "unitary": _units(
         "unitary",
@@ -198,17 +203,17 @@ DEFAULT_MODELS = (
     "bounded_gain",
     "lipschitz",
     "lipschitz_margin",
-    "antisymmetric",
     "neural_ode",
     "householder",
-    "unitary",
     "rotrnn",
     "lru",
+    "mingru",
+    "mamba2",
     "lstm",
     "gru",
 )
-"""Models of a report without models: those of the four papers, two with a proof by construction, and gated ones
-for comparison.
+"""Models of a report without models: those of the four papers, two with a proof by construction, two gated linear
+ones with a proof of bounded states, and gated ones for comparison.
 """
 QUICK_MODELS = ("contracting", "lipschitz", "gru")
 """Models of a quick report without models: with seed 0 one of each verdict, in half a minute on two cores."""

@@ -18,7 +18,10 @@ from torch import nn
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
 from stability.kernel.systems.layer_stack import LayerStack
 
+from ..gated_linear.block import GatedLinearBlock
+from ..options import constructor_arguments
 from ..recurrent import RecurrentLayer
+from ..tensors import state_leaves
 from .inspection import is_reparametrized, twin
 from .quantized import is_quantized
 
@@ -112,6 +115,39 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
         return None, np.split(state.detach().numpy(), offsets, axis=-1)
 
     in_each_mode(module, copied, run, subject, f"the step of {type(module).__name__}")
+
+
+def checked_block(block: GatedLinearBlock) -> GatedLinearBlock:
+    """Return a new block of the toolkit's own class with the tensors of a block, after running both.
+
+    Raises:
+        DisagreementError: they give different numbers.
+        NonFiniteError: NaN or infinite weights.
+        UnsupportedError: the block has other tensors than its class.
+    """
+    block.check_finite()
+    kind: Any = next(c for c in type(block).__mro__ if c.__module__.startswith("stability.models."))
+    copied = twin(block).to(device="cpu", dtype=torch.float64)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            fresh = kind(**{name: getattr(block, name) for name in constructor_arguments(kind)}).double()
+            fresh.load_state_dict(copied.state_dict())
+        except (AttributeError, RuntimeError, StabilityError) as error:
+            text = f"this {type(block).__name__} does not have the tensors of its class: {str(error)[:200]}"
+            raise UnsupportedError(text) from error
+        torch.manual_seed(0)
+        scales = torch.tensor(_SCALES, dtype=torch.float64)[:, None, None]
+        x = torch.randn(len(_SCALES), 5, block.input_size, dtype=torch.float64) * scales
+        ends = [_ends(part, x) for part in (copied, fresh)]
+    if any(a.shape != b.shape or not torch.allclose(a, b, _RELATIVE, _RELATIVE) for a, b in zip(*ends, strict=True)):
+        raise DisagreementError(f"{type(block).__name__} does not compute what its class computes. {_ADVICE}")
+    return fresh
+
+
+def _ends(block: GatedLinearBlock, x: torch.Tensor) -> list[torch.Tensor]:
+    """Return outputs, states after each step of a loop, and the final state of a scan."""
+    outputs, state = block(x)
+    return [outputs, *(leaf for step in block.walk(x) for leaf in state_leaves(step.after)), *state_leaves(state)]
 
 
 def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:

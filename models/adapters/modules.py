@@ -22,16 +22,18 @@ from stability.kernel.format.serialization import is_subject
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.opaque import OpaqueMap
 from stability.kernel.systems.parts import COMPUTED
-from stability.systems import DrivenSystem, LureSystem
+from stability.systems import DrivenSystem, GatedLinearLayer, LureSystem
 
 from ..cells import CELLS, cell_of
 from ..deep import DeepNetwork
 from ..embedding import BehindEmbedding
+from ..gated_linear.block import GatedLinearBlock
 from ..network import SequenceModel
 from ..options import TORCH_ACTIVATIONS
 from ..recurrent import RecurrentLayer
+from ..stack import Stack
 from ..step_layer import StepLayer
-from .cross_check import cross_check_layer, cross_check_step
+from .cross_check import checked_block, cross_check_layer, cross_check_step
 from .inspection import computes_weights, refuse_altered, with_current_weights
 from .quantized import is_quantized
 from .state_dicts import liquid_cell
@@ -125,6 +127,7 @@ def lure_system(module: Any) -> LureSystem:
     if isinstance(subject, OpaqueMap):
         raise UnsupportedError(f"no system was read from the step of {subject.name}: {subject.why}")
     what = "a stack with gated layers" if isinstance(subject, LayerStack) else "an LSTM or GRU"
+    what = "a gated linear layer" if isinstance(subject, GatedLinearLayer) else what
     raise UnsupportedError(f"{what} has no Lur'e system: use certify(module) instead")
 
 
@@ -148,7 +151,8 @@ def recurrent_subject(module: Any) -> Subject:
 
 def with_origin(module: Any, subject: Subject) -> Subject:
     """Return a module's subject, noting where its weights are computed from the module's parameters."""
-    return with_ending(subject, COMPUTED) if isinstance(module, nn.Module) and computes_weights(module) else subject
+    computed = isinstance(module, nn.Module) and not isinstance(subject, GatedLinearLayer) and computes_weights(module)
+    return with_ending(subject, COMPUTED) if computed else subject
 
 
 def _adapted(module: Any, kind: type) -> Subject:
@@ -170,6 +174,9 @@ def _driven(module: Any) -> Subject:
         altered, name = _is_altered(module, SequenceModel), type(module).__name__
         return subject_as_part(subject, "layer", name) if altered else subject
     refuse_altered_layer(module)
+    inner = module.parts[0] if isinstance(module, Stack) and len(module.parts) == 1 else module
+    if isinstance(inner, GatedLinearBlock):
+        return checked_block(inner).gated_linear()
     subject = module.driven()
     if isinstance(module, RecurrentLayer) and not isinstance(module, StepLayer) and not isinstance(subject, OpaqueMap):
         cross_check_layer(module, subject)  # also for classes of this package: an attribute may have been overwritten

@@ -268,6 +268,11 @@ class GatedLinearBlock(RecurrentLayer):
         """Return the settings of the mixer that its tensors do not tell, by their names in ``config.json``."""
         return {}
 
+    def driven(self, continuous: bool = False) -> GatedLinearLayer:
+        """Return ``gated_linear()``; see ``RecurrentLayer.driven``."""
+        self.refuse_equation(continuous)
+        return self.gated_linear()
+
     def gated_linear(self, inputs: InputBox | None = None) -> GatedLinearLayer:
         """Return the recurrence as the subject of claims.
 

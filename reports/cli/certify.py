@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, UnsupportedError
 
 from ..formatting import half_life, table, time_to, verdict_word
 from ..stored.reasons import CommandContext, advice, data_words, shell_name
@@ -127,7 +127,7 @@ def certify(
         parts, known = read(name, how["input_box"])
         if parts and not known:
             return _each_part(parts, how, output)
-        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **how)}
+        return {"": _one(prove(open_subject(name, continuous=continuous, cell=cell), **how))}
 
     model, parts, known, box = models[0], {}, True, None
     if not gate.is_active and len(models) == 1:
@@ -143,7 +143,7 @@ def certify(
     subject = open_subject(model, continuous=continuous, cell=cell)
     output.note(_warning(model, subject, asked))
     output.status(f"certifying {model} ...")
-    certificate = prove(subject, **asked)
+    certificate = _one(prove(subject, **asked))
     answers = _each_part(parts, asked, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
     margin = _factors(certificate.subject, seed, time_limit, output) if gain_margin else None
@@ -184,6 +184,17 @@ def certify(
     lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
     output.show(document, "\n".join([text, "", *lines]) if answers else text)
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
+
+
+def _one(certificate: Any) -> Any:
+    """Return the certificate of one system.
+
+    Raises:
+        UnsupportedError: several gated linear layers, whose certificate holds digests of a file's weights.
+    """
+    if not hasattr(certificate, "claim"):
+        raise UnsupportedError("it has several gated linear layers: certify its file of weights, by itself")
+    return certificate
 
 
 EACH = "Each verdict is about one part, under every input of that part. "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.writing import write_text
 
 from ..boxes import box_note
-from ..formatting import MISSING, margin_words, number, percent, signed, table, verdict_word
+from ..formatting import MISSING, bound, count, margin_words, number, percent, signed, table, verdict_word
 from ..jsonable import jsonable, write_json
 from ..names import printable
 from ..stored.certificates import view
@@ -196,6 +197,7 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
     """
     if time_limit == 0:
         return None, {"verdict": None, "findings": []}, ""
+    from stability.certificate import Certificate
     from stability.certification import certify
 
     from ...analysis.campaign.fitting import fitted
@@ -214,9 +216,29 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float | None, seed: 
     except StabilityError as error:  # a kind of model about which no claim can be made is said, and no failure
         failure = "" if isinstance(error, UnsupportedError) else str(error)
         return None, {"verdict": None, "reason": str(error), "findings": [], **about}, failure
+    if not isinstance(certificate, Certificate):
+        why = f"it has {len(certificate.layers)} gated linear layers, each with its own claims: use stability certify"
+        return None, {"verdict": None, "reason": why, "findings": [], **about}, ""
     summary = view(certificate)
-    fields = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
-    return certificate, {**{k: summary[k] for k in fields}, **about}, ""
+    if summary["gated_linear"]:
+        summary["findings"] = []  # which have no margins
+    fields = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings", "gated_linear")
+    return certificate, {**{k: summary[k] for k in fields}, **_bounds(summary["gated_linear"]), **about}, ""
+
+
+def _bounds(gated: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return state bound and memory horizons of a gated linear layer for the table; empty for other models."""
+    if not gated:
+        return {}
+    median, most = (
+        None if gated["decay_max"] is None else "no limit" if gated["horizon"][k] is None else gated["horizon"][k]
+        for k in ("median", "max")
+    )
+    return {"state_bound": gated["state_bound"], "horizon_median": median, "horizon_largest": most}
+
+
+def _steps(value: Any) -> str:
+    return str(value) if isinstance(value, str) else count(value)
 
 
 COLUMNS = (
@@ -225,6 +247,9 @@ COLUMNS = (
     ("accuracy", "accuracy", percent),
     ("norm changes by a factor", "norm_factor", number),
     ("norm at end of sequence", "norm_at_end_of_sequence", number),
+    ("state bound", "state_bound", partial(bound, digits=3, up=True)),
+    ("memory in steps, median", "horizon_median", _steps),
+    ("memory in steps, largest", "horizon_largest", _steps),
     ("slope of log norm", "slope", signed),
     ("slope of log gradient", "gradient_slope", signed),
     ("parameters", "parameters", "{:,}".format),
@@ -241,8 +266,9 @@ THEORY = (
 def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return header and cells of a table without its empty columns."""
     judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
-    columns_shown = [c for c in columns if c[1] in ("model", "state") or any(r[c[1]] is not None for r in judged)]
-    return [title for title, *_ in columns_shown], [[show(r[key]) for _, key, show in columns_shown] for r in judged]
+    columns_shown = [c for c in columns if c[1] in ("model", "state") or any(r.get(c[1]) is not None for r in judged)]
+    cells = [[show(r.get(key)) for _, key, show in columns_shown] for r in judged]
+    return [title for title, *_ in columns_shown], cells
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
@@ -304,7 +330,11 @@ def _write(folder: Any, document: dict[str, Any], drifts: list[Any], overwrite: 
         last = frames[r["model"]].query("layer == layer.max()").rename(columns={"t": "step", "q50": "value"})
         norms = relative(last[["step", "value"]], length)
         verdict = state(r) if r["verdict"] else None
-        found += [] if norms is None else [Norms(r["model"], r["model"], shorten(r["model"], 24), verdict, norms)]
+        if norms is not None:
+            at_end = last.loc[last["step"] == length, "value"].iloc[0]
+            proved = r["bound_at_last"] / at_end if r.get("gated_linear") and r["bound_at_last"] else None
+            short = shorten(r["model"], 24)
+            found.append(Norms(r["model"], r["model"], short, verdict, norms, bound=proved))
     caption = f"{document['inputs']}, then {BEYOND[document['extension']]}."
     figures = [drift_figure(found, length, caption, word="sequence length")] if found else []
     header, cells = _grid(rows, COLUMNS)

@@ -99,7 +99,7 @@ def screen(
     lines += [wrap(f"{label:<{room}}{value}", hang=hang) for label, value in facts]
     for purpose, command in hints[:MAX_HINTS]:  # a command stays on one line, so that it can be copied
         lines += [wrap(f"{'next':<{room}}{purpose}:", hang=hang), f"    {printable(command)}"]
-    if summary["findings"]:
+    if summary["findings"] and not summary.get("gated_linear"):
         lines += ["", *_findings(summary["findings"], width)]
     for label, answer, statement in weaker(summary):
         lines.append(_line(f"  {label} ({answer}): {statement.partition('). ')[2] or statement}", width))

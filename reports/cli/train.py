@@ -210,7 +210,7 @@ def _show_presets(output: Output) -> None:
 
 def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
     """Compare a network before and after training: held-out metric and verdict."""
-    from stability.certification import certify
+    from stability.certification import certify_contraction
     from stability.errors import StabilityError
 
     from ...analysis.training.gains import proved_gain
@@ -227,7 +227,7 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
         x, y = task.test
         results: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
         try:
-            results["verdict"] = str(certify(network, rate="any", seed=compute.seed).verdict)
+            results["verdict"] = str(certify_contraction(network, rate="any", seed=compute.seed).verdict)
             bound = math.inf if target is None else proved_gain(network, target).value
             results["gain"] = bound if math.isfinite(bound) else None
         except StabilityError as error:

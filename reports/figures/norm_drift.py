@@ -33,6 +33,7 @@ class Norms:
         state: the verdict.
         rows: columns step, value, and low and high, which are the ends of an interval over trainings or NaN.
         best: whether the network is recommended.
+        bound: proved bound of the norm at every length, over the same norm; ``None`` without one.
     """
 
     model: str
@@ -41,6 +42,7 @@ class Norms:
     state: str | None
     rows: Table
     best: bool = False
+    bound: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -111,7 +113,8 @@ def drift_figure(norms: Sequence[Norms], length: int | None, protocol: str, word
     bands = " Bands: 95 % intervals over trainings." * bool(table["low"].notna().any())
     quiet = " Thin: the norm stays within a factor of two." * (len(norms) > 1 and not all(f.drifts for f in norms))
     drawn, note = layout.selected(norms)
-    reading = f"Median state norm, divided by its value at {start}.{quiet}{bands}{note}"
+    dashed = " Dashed: proved bound of the norm at every length." * any(f.bound is not None for f in norms)
+    reading = f"Median state norm, divided by its value at {start}.{quiet}{bands}{dashed}{note}"
     title, draw = _finding(norms, length, word), partial(_draw, drawn, length, word)
     return Figure("norm-drift", title, reading, protocol, table, draw)
 
@@ -121,6 +124,7 @@ def _draw(norms: Sequence[Norms], length: int | None, word: str) -> Drawing:
     axes = drawing.subplots()
     late = np.concatenate([f.rows["value"][f.rows["step"] >= 0.25 * (length or 0)].to_numpy() for f in norms])
     late, last = late[np.isfinite(late) & (late > 0)], max(float(f.rows["step"].iloc[-1]) for f in norms)
+    late = np.append(late, [f.bound for f in norms if f.bound is not None])
     low, high = max(LOWEST, min(0.2, 0.7 * late.min(initial=1.0))), max(5.0, 1.6 * late.max(initial=1.0))
     start = word if length is None else f"step {length}"
     axes.set(xlim=(0, last), yscale="log", ylim=(low, high), xlabel="step", ylabel=f"state norm / norm at {start}")
@@ -135,7 +139,10 @@ def _draw(norms: Sequence[Norms], length: int | None, word: str) -> Drawing:
         axes.fill_between(f.rows["step"], f.rows["low"], f.rows["high"], color=f.color, alpha=0.15, linewidth=0)
         alpha, width = (1.0, 1.7) if bold else (0.5, 0.9)
         axes.plot(f.rows["step"], f.rows["value"], color=f.color, alpha=alpha, linewidth=width)
+        if f.bound is not None:
+            axes.axhline(f.bound, color=f.color, alpha=alpha, linewidth=width, linestyle="--")
     labels = [(f"{f.label} × {factor(f.ratio)}", f.rows["step"].iloc[-1], f.ratio, f.color) for f in norms]
+    labels += [(f"{f.label}, bound", last, f.bound, f.color) for f in norms if f.bound is not None]
     layout.name_ends(axes, labels)
     return drawing
 

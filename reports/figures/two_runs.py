@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import bound_at
-from ..stored.facts import is_fast, is_layerwise, limits, proved_range
+from ..stored.facts import bounds, is_fast, is_layerwise, limits, proved_range
 from ..stored.records import ModelRecord, select
 from . import layout
 from .figure import INK, MUTED, PROVEN, REFUTED, RULE, Figure
@@ -101,8 +101,10 @@ def _lines(axes: Axes, model: ModelRecord, rows: dict[str, Table], low: float) -
 
 
 def _finding(models: Sequence[ModelRecord], _: Table) -> str:
-    stable, unstable = ([m for m in models if m.state == s] for s in ("certified", "refuted"))
+    stable, unstable = ([m for m in models if m.state == s and not bounds(m)] for s in ("certified", "refuted"))
     if len(models) == 1:
+        if bounds(models[0]):
+            return f"No proof bounds the distance of two runs of {models[0].title}; its state is proven bounded."
         if is_layerwise(models[0]):
             return f"{models[0].title} is proven stable{limits(models[0])}."
         is_stable = f"is proven stable{limits(models[0])}: differences between two runs under one input die out"
@@ -111,7 +113,7 @@ def _finding(models: Sequence[ModelRecord], _: Table) -> str:
         return f"{models[0].title} {word}."
     if not stable:
         rest = f"{len(unstable)} of {len(models)} are proven not stable" if unstable else "none is proven not stable"
-        return f"No network is proven stable; {rest}."
+        return f"No network is proven {'to contract' if any(map(bounds, models)) else 'stable'}; {rest}."
     subject = f"the {len(stable)} proven networks" if len(stable) > 1 else f"{stable[0].title}, which is proven stable"
     subject = f"all {len(stable)} networks, which are proven stable" if len(stable) == len(models) else subject
     ranged, layered = ([m for m in stable if test(m)] for test in (proved_range, is_layerwise))

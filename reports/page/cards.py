@@ -9,6 +9,7 @@ from urllib.parse import quote
 from stability.storage.artifacts import ARTIFACTS, WEIGHTS
 
 from ..formatting import bound, count, number, percent, rate
+from ..layer_bounds import bounds_of_layer
 from ..names import single_value
 from ..stored.facts import attacked, certified_accuracy, is_loop, score, stretch, verdict_counts
 from ..stored.margins import ENDS, SCALED
@@ -74,7 +75,8 @@ def facts(model: ModelRecord, size: float | None) -> list[tuple[str, str]]:
         model: the record.
         size: the l2 size of attacks at which models are compared.
     """
-    pairs = [*_rate(model), *_margin(model)]
+    gated = (model.certificate or {}).get("gated_linear")
+    pairs = [*_rate(model), *(bounds_of_layer(gated) if gated else ()), *_margin(model)]
     scored, growth, norm = score(model), growth_cell(model), norm_cell(model)
     accuracy = accuracy_cell(model)
     if scored is not None and accuracy is not None:

@@ -11,7 +11,18 @@ from markupsafe import Markup
 from stability.kernel.format.sentences import at_most
 
 from ..formatting import bound, count, metric_word, number, percent
-from ..stored.facts import between, halved, halved_in_sequences, is_layerwise, is_loop, is_real, proved_range, scope
+from ..layer_bounds import state_size
+from ..stored.facts import (
+    between,
+    bounds,
+    halved,
+    halved_in_sequences,
+    is_layerwise,
+    is_loop,
+    is_real,
+    proved_range,
+    scope,
+)
 from ..stored.records import ModelRecord, select
 from ..vocabulary import reason, sentence
 
@@ -23,6 +34,8 @@ COUNTER_EXAMPLES = {
     "pair_isometry": "Under every input two runs that start far enough apart stay more than half as far apart",
     "pair_linear": "Under every input two runs that start far apart follow a linear map that does not contract",
     "pair_jump": "Under every input two states that nearly agree can be far apart one step later: modReLU jumps",
+    "expanding_unit": "Under every input the state of one of its units grows without limit",
+    "accumulator": "Under every input the decay of some of its units rounds to 1 in float32: they forget nothing",
     "destabilising_slopes": "Some activation with slopes in the sector makes the loop unstable (others may not)",
 }
 """Sentences without a final period, by the kind of the proof. Other kinds use the certificate's statement."""
@@ -50,6 +63,12 @@ def sequences(share: float) -> str:
         ('2.0', '248')
     """
     return f"{share:.1f}" if share <= 10 else count(share)
+
+
+def bounded(gated: Mapping[str, Any], name: str) -> str:
+    """Return the proved state bound of a gated linear layer as a sentence without a final period."""
+    size = state_size(gated["unit"])
+    return f"At every length and for every input, {size} of {name} is at most {bound(gated['state_bound'], 3, up=True)}"
 
 
 def claim(model: ModelRecord) -> Markup:
@@ -116,7 +135,7 @@ def boundedness(model: ModelRecord) -> str:
     claims = {c["name"]: c["verdict"] for c in (model.certificate or {}).get("claims", ())}
     if claims.get("bounded") == "refuted":
         return "Its state can grow without limit: proved."
-    if is_loop(model):
+    if is_loop(model) or (model.certificate or {}).get("gated_linear"):
         return ""
     return ("Its state stays bounded: proved. " if claims.get("bounded") == "certified" else "") + REMEMBERS
 
@@ -126,6 +145,8 @@ def gist(model: ModelRecord) -> str:
     when = halved(model)
     if model.state == "certified":
         ranged = f", {scope(model)}" if proved_range(model) else ""
+        if gated := bounds(model):
+            return f"state at most {bound(gated['state_bound'], 3, up=True)} at every length"
         span = "" if when is None else duration_words(model, when).partition(" (")[0]
         return f"halves a difference within {span}{ranged}" if span else ""
     if model.state == "refuted":
@@ -144,6 +165,7 @@ def covered(model: ModelRecord) -> str:
             between(driven["low"], driven["high"]) if driven else "every input",
             "every start" if not driven or driven.get("since") is not None else "starts in the sets of the proof",
         ]
+        points[1:3] = ["every input and length", "starts within the bound"] if bounds(model) else points[1:3]
         factor = model.margins.get("gain_certified")
         scaled = "slopes of the activation" if is_loop(model) else "recurrent weights"
         points += [] if factor is None else [f"{scaled} scaled by up to ×\u00a0{bound(factor, 3, up=False)}"]
@@ -160,6 +182,7 @@ def not_covered(model: ModelRecord) -> str:
     points += [] if model.is_discrete else ["a numerical integrator"]
     points += ["how fast the whole network forgets"] if is_layerwise(model) else []
     points += ["inputs outside that range"] if proved_range(model) else []
+    points += ["whether two runs approach each other", "size of the outputs"] if bounds(model) else []
     points += (
         ["other matrices"]
         if is_loop(model)

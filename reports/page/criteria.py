@@ -19,7 +19,8 @@ UNSOUND = "theorem1b_published"
 
 def criteria(report: Report) -> list[Fold]:
     """Return the fold that shows which criterion holds for which network."""
-    models = [m for m in report.models if (m.certificate or {}).get("findings")]
+    contraction = [m for m in report.models if not (m.certificate or {}).get("gated_linear")]
+    models = [m for m in contraction if (m.certificate or {}).get("findings")]
     findings = [f for m in models for f in (m.certificate or {})["findings"] if f["criterion"] not in WITNESSES]
     findings = [f for f in findings if not mark(f)[0].startswith(MISSING)]
     names = list(dict.fromkeys(str(f["criterion"]) for f in findings))

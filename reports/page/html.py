@@ -31,7 +31,7 @@ from ..formatting import FILTERS
 from ..jsonable import jsonable
 from ..names import breakable, cut
 from ..stored.collect import SETTINGS, Report, check_folder, collect
-from ..stored.facts import attack_size, ranked, recommended
+from ..stored.facts import attack_size, ranked, recheck, recommended
 from ..stored.limits import LETTERS
 from ..stored.records import FRAMES
 from . import verdict_table, verdicts
@@ -138,6 +138,7 @@ def _page(
         summary=verdicts.summary(report),
         table=verdict_table.table(report),
         best=best,
+        recheck=recheck(best) if best else "",
         covered=covered(best) if best else "",
         not_covered=not_covered(best) if best else "",
         figures=main_figures,

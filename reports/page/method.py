@@ -11,6 +11,7 @@ from stability.storage.artifacts import STEPS
 from ..boxes import box_note, interval
 from ..formatting import count, duration, metric, number
 from ..stored.collect import Report
+from ..stored.facts import bounds, recheck
 from ..stored.protocol import PROTOCOLS, SCORES, protocol
 from ..stored.reasons import missing
 from ..stored.records import ModelRecord
@@ -127,6 +128,9 @@ def _again(report: Report) -> Fold:
             "Check all proofs without a solver, in the folder of this page. An undecided network has nothing to check:",
             Command("stability verify models/*/certificate.json"),
         ]
+    several = [recheck(m) for m in report.models if bounds(m).get("layers", 1) > 1]
+    if several:
+        parts += ["A certificate of several layers holds no weights, and its check reads them:", *map(Command, several)]
     parts += [
         "Draw page, figures and tables again from the stored results:",
         Command("stability report --redraw ."),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 from ..boxes import box_option
+from ..stored.facts import recheck
 from ..stored.reasons import argument, model_advice
 from ..stored.records import ModelRecord
 
@@ -43,7 +43,8 @@ def next_step(model: ModelRecord) -> Next:
     if model.state == "certified":
         rate = (model.certificate or {}).get("rate")
         more = f" --min-rate {rate!r}" if isinstance(rate, float) else ""
-        command = f"stability verify {shlex.quote(f'models/{model.name}/certificate.json')} --require proved{more}"
+        command = recheck(model)
+        command += f" --require proved{more}" if " --weights " not in command else ""
         return Next(
             "guard in CI", "Keep it proven: run this in CI. It exits with 0 as long as the proof holds", command
         )

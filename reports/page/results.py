@@ -197,6 +197,9 @@ PROPERTIES = {
     "bounded": ("bounded states", "radius"),
     "bounded_in_box": ("bounded states for inputs in a box", "diameter"),
     "gain": ("finite input-to-state gain", "gain"),
+    "state_bound": ("bounded states at every length", "bound"),
+    "state_gain": ("gain from the largest input to the state", "gain"),
+    "decay": ("decay of every channel, mode or head", "decay"),
     "nonexpansive": ("differences do not grow, to 1e-6", "factor per step"),
 }
 """Name of a claim for readers, and of the number that it proves."""

@@ -185,6 +185,7 @@ def table(report: Report) -> dict[str, object]:
         "proved": f"{' and '.join(filter(None, (', '.join(proved[:-1]), proved[-1])))} {'are' if proved[1:] else 'is'}",
         "measured": len(visible) > len(proved) - 1,
         "rule": _rule(report),
+        "bounded": any(map(facts.bounds, report.models)),
         "ranged": any(m.state == "certified" and facts.proved_range(m) for m in report.models),
         "dashes": any(cell is None for row in rows for cell in row["cells"]),
     }
@@ -197,7 +198,9 @@ def _rule(report: Report) -> str:
     if all(map(facts.is_loop, report.models)):
         return "Rows: by verdict, then by halving time."
     by = "accuracy" if facts.attack_size(report.models) is None else "accuracy under attack"
-    return f"Rows: by verdict, proofs slower than ten sequences after faster ones, then by {by}."
+    between = "bounded states after contraction within ten sequences, slower contraction last"
+    order = between if any(map(facts.bounds, report.models)) else "proofs slower than ten sequences after faster ones"
+    return f"Rows: by verdict, {order}, then by {by}."
 
 
 def _verdict_detail(model: ModelRecord) -> str:
@@ -206,5 +209,7 @@ def _verdict_detail(model: ModelRecord) -> str:
     if model.trainings.several:
         return f"{sum(s == model.state for s in states)} of {len(states)}"
     if facts.proved_range(model) is None:
-        return "each layer" if facts.is_layerwise(model) else ""
+        gated = facts.bounds(model)
+        limit = f"state ≤ {bound(gated['state_bound'], 3, up=True)}" if gated else ""
+        return "each layer" if facts.is_layerwise(model) else limit
     return ("stable " if model.state == "refuted" else "") + facts.scope(model)

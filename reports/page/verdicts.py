@@ -26,6 +26,7 @@ GROUPS = {
 LIMITS: dict[str, Callable[[ModelRecord], bool]] = {
     "for a range of inputs": lambda m: facts.proved_range(m) is not None,
     "layer by layer, each layer with its own input": facts.is_layerwise,
+    "by a bound of the state, which is not contraction": lambda m: bool(facts.bounds(m)),
 }
 """Limits of proofs, and whether a proof has them."""
 
@@ -59,7 +60,8 @@ def headline(report: Report) -> str:
         return _single(models[0])
     best, certified = facts.recommended(models), [m for m in models if m.state == "certified"]
     if best is not None:
-        return f"Best with a proof{facts.limits(best)}: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
+        kind = " of bounded states" if facts.bounds(best) else facts.limits(best)
+        return f"Best with a proof{kind}: {_name(best)}{_so_accurate(best)}. {_halving(best)}"
     if certified:
         fast = min(certified, key=lambda m: facts.halved(m) or math.inf)
         within = f", within {claims.duration_words(fast, when)}" if (when := facts.halved(fast)) is not None else ""
@@ -83,6 +85,8 @@ def _so_accurate(model: ModelRecord) -> str:
 
 def _halving(model: ModelRecord) -> str:
     when, driven = facts.halved(model), (model.certificate or {}).get("driven")
+    if gated := facts.bounds(model):
+        return f"{claims.bounded(gated, model.title)}."
     if when is None:
         return ""
     since = driven.get("since") if driven else 0
@@ -107,7 +111,7 @@ def _single(model: ModelRecord) -> str:
     """Return the headline of a report of one model."""
     name = _name(model)
     if model.state == "certified":
-        slow = "" if facts.is_fast(model) else ", but too slowly to matter"
+        slow = "" if facts.is_fast(model) or facts.bounds(model) else ", but too slowly to matter"
         loop = f" for every activation with slopes in {_sector(model)}" * facts.is_loop(model)
         return f"{name} is proven stable{loop}{facts.limits(model)}{slow}. {_halving(model)}"
     if model.state == "refuted":
@@ -173,7 +177,7 @@ def _comparison(report: Report) -> list[str]:
         if top.state != "certified" and any(m.state == "certified" for m in models):
             share = percent(accuracies[top.name][0])
             sentences.append(f"The most accurate network, {_name(top)} ({share}), is not proven stable.")
-    slow = [m for m in models if m.state == "certified" and not facts.is_fast(m)]
+    slow = [m for m in models if m.state == "certified" and not facts.is_fast(m) and not facts.bounds(m)]
     if slow:
         names, share = " and ".join(map(_name, slow[:3])), max(facts.halved_in_sequences(m) or 0.0 for m in slow)
         verb = "is" if len(slow) == 1 else "are"

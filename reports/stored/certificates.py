@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Certificate
+from stability.checkpoint_certificate import CheckpointCertificate, LayerClaims, is_checkpoint_certificate
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.recovery import first_step, settling_time
 from stability.storage.artifacts import ANALYSIS_FILE, WEIGHTS
@@ -21,6 +23,9 @@ from stability.verification import Verification, verify
 
 from ..names import clean
 from .shapes import SHAPES, misfit, read_shaped
+
+BOUNDS = ("state_bound", "gain", "decay_max", "horizon", "accumulators")
+"""Proved numbers of a gated linear layer, as in ``LayerClaims.summary``."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,8 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         - ``dt``: duration of a step, if it is not one;
         - ``hidden``: size of the last hidden state;
         - ``witness_input``: smallest and largest entry of the input of a counterexample;
+        - ``gated_linear``: proved bounds of a gated linear layer, see ``LayerClaims.summary``, with the name of its
+          units and their number;
         - ``slopes``: slopes of the activation, if all channels have the same interval.
 
     Example:
@@ -84,6 +91,7 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     modulus = None if eigenvalue is None else math.hypot(*eigenvalue)
     more: dict[str, Any] = {"modulus": modulus, "eigenvalue": eigenvalue, "needs_box": needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
+    more["gated_linear"] = _gated_linear(certificate)
     last = getattr(certificate.subject, "layers", (certificate.subject,))[-1]
     dt = getattr(getattr(certificate.subject, "system", certificate.subject), "dt", None)
     more["dt"] = None if dt == 1.0 else dt
@@ -102,6 +110,44 @@ def _recovery(certificate: Certificate, size: float, tol: float, claim: Claim | 
         "memory": certificate.memory_horizon(tol, claim=claim),
     }
     return {name: None if value is None else value.to_dict() for name, value in times.items()}
+
+
+def _gated_linear(certificate: Certificate) -> dict[str, Any] | None:
+    """Return the proved bounds of a gated linear layer, and its units; ``None`` for other subjects."""
+    layer = certificate.subject
+    if not isinstance(layer, GatedLinearLayer):
+        return None
+    record = LayerClaims(0, layer.name, "", "norm", (certificate.claim, *certificate.claims), layer.taps).summary()
+    return {"unit": layer.unit, "layers": 1, **{key: record[key] for key in BOUNDS}}
+
+
+def layers_view(certificate: CheckpointCertificate) -> dict[str, Any]:
+    """Return the result of a certificate of several gated linear layers in the form of ``view``."""
+    records = [layer.summary() for layer in certificate.layers]
+
+    def largest(values: list[Any]) -> Any:
+        return None if None in values else max(values)
+
+    gated: dict[str, Any] = {"unit": "unit", "layers": len(records), "tol": records[0]["horizon"]["tol"]}
+    gated |= {key: largest([record[key] for record in records]) for key in ("state_bound", "gain", "decay_max")}
+    gated["accumulators"] = [unit for record in records for unit in record["accumulators"]]
+    ends = {key: largest([record["horizon"][key] for record in records]) for key in ("median", "max")}
+    gated["horizon"] = {"tol": gated.pop("tol"), **ends}
+    mains = [layer.claims[0] for layer in certificate.layers]
+    main = next((claim for claim in mains if claim.verdict is certificate.verdict), mains[0])
+    absent = ("criterion", "rate", "overshoot", "modulus", "eigenvalue", "driven", "dt", "hidden", "slopes")
+    absent += ("witness_input", "like_data", "recovery", "memory")
+    return {
+        **dict.fromkeys(absent),
+        "verdict": str(certificate.verdict),
+        "evidence": str(main.evidence),
+        "statement": clean(" ".join(claim.statement for claim in mains)),
+        "proof": main.proof.kind if main.proof else None,
+        **{name: [] for name in ("findings", "claims", "pairs")},
+        "meta": {"model": clean(str(certificate.meta.get("model")))},
+        "needs_box": False,
+        "gated_linear": gated,
+    }
 
 
 def _driven(certificate: Certificate) -> dict[str, Any] | None:
@@ -163,7 +209,9 @@ def _eigenvalue(certificate: Certificate) -> tuple[float, float] | None:
 
 
 def check_file(path: Path) -> Checked:
-    """Read a certificate file and prove it again, without torch and without a solver.
+    """Read a certificate file and prove it again, without a solver; a single system also without torch.
+
+    The certificate of several gated linear layers is checked with the weights beside it.
 
     Args:
         path: the file.
@@ -171,16 +219,33 @@ def check_file(path: Path) -> Checked:
     Returns:
         The outcome; a file that is damaged, altered, of another version or false gives a reason, not an exception.
     """
-    result = verify(path)
+    several = is_checkpoint_certificate(path)
+    result = _verify_layers(path) if several else verify(path)
     if not (result.valid or claims_nothing(result)):
         return Checked(None, False, clean(result.reason))
     try:
-        summary = view(Certificate.load(path))
+        summary = layers_view(CheckpointCertificate.load(path)) if several else view(Certificate.load(path))
     except StabilityError as error:
         return Checked(None, False, clean(str(error)))
     if _model_of(path.parent) not in (None, summary["meta"].get("model")):
         return Checked(None, False, "the certificate is valid, but for another model than the one in its folder")
     return Checked(summary, True, clean(result.reason), clean(result.subject))
+
+
+def _verify_layers(path: Path) -> Verification:
+    """Check a certificate of gated linear layers with the weights beside it, all of whose layers it must cover."""
+    from ...models import gated_layers
+
+    weights = path.parent / WEIGHTS
+    try:
+        stored = list(gated_layers(weights) or ())
+        if len(stored) != len(CheckpointCertificate.load(path).layers):
+            return Verification(
+                False, f"it does not cover all {len(stored)} gated linear layers of the weights beside it"
+            )
+    except StabilityError as error:
+        return Verification(False, str(error))
+    return verify(path, weights=weights)
 
 
 def _model_of(folder: Path) -> str | None:

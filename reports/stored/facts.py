@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pandas as pd
 
 from stability.kernel.systems.parts import ALL_LAYERS
 from stability.statistics import wilson
+from stability.storage.artifacts import WEIGHTS
 
 from ..boxes import box_limits
 from ..formatting import bound, metric_word, time_to, verdict_word
@@ -130,6 +132,19 @@ def is_layerwise(model: ModelRecord) -> bool:
     return model.state == "certified" and str(part).startswith(ALL_LAYERS)
 
 
+def bounds(model: ModelRecord) -> Mapping[str, Any]:
+    """Return the proved bounds of a gated linear layer that is proven stable; empty for other models."""
+    return ((model.certificate or {}).get("gated_linear") or {}) if model.state == "certified" else {}
+
+
+def recheck(model: ModelRecord) -> str:
+    """Return the command that checks a certificate again, for the folder of the page."""
+    folder = f"models/{model.name}"
+    several = bounds(model).get("layers", 1) > 1
+    more = f" --weights {shlex.quote(f'{folder}/{WEIGHTS}')}" if several else ""
+    return f"stability verify {shlex.quote(f'{folder}/certificate.json')}{more}"
+
+
 def limits(model: ModelRecord) -> str:
     """Return the range of inputs or the layers that a proof is limited to, as the end of a phrase; else empty."""
     words = f" {scope(model)}" if proved_range(model) else ""
@@ -221,22 +236,26 @@ def scaled_to(model: ModelRecord) -> float | None:
 
 
 def ranked(models: Sequence[ModelRecord]) -> list[ModelRecord]:
-    """Rank models by verdict, then proofs that are fast enough to matter first, then by accuracy under attack."""
+    """Rank models by verdict, then by accuracy under attack.
+
+    Among proofs, those of a fast contraction come first, then those of bounded states, then those of a slow one.
+    """
     size = attack_size(models)
 
-    def key(m: ModelRecord) -> tuple[int, bool, float, float]:
+    def key(m: ModelRecord) -> tuple[int, int, float, float]:
         under_attack, clean, when = None if size is None else attacked(m, size), accuracy(m), halved(m)
         place = ORDER.index(m.state) if m.state in ORDER else len(ORDER)
         best = under_attack[0] if under_attack else clean[0] if clean else -math.inf
-        return place, m.state == "certified" and not is_fast(m), -best, math.inf if when is None else when
+        strength = 0 if m.state != "certified" or is_fast(m) else 1 if bounds(m) else 2
+        return place, strength, -best, math.inf if when is None else when
 
     return sorted(models, key=key)
 
 
 def recommended(models: Sequence[ModelRecord]) -> ModelRecord | None:
-    """Return the first ranked model if its proof halves differences within ten training lengths."""
+    """Return the first ranked model if its proof halves differences within ten training lengths or bounds its state."""
     best = ranked(models)[:1]
-    return best[0] if best and is_fast(best[0]) else None
+    return best[0] if best and (is_fast(best[0]) or bounds(best[0])) else None
 
 
 def nearest(models: Sequence[ModelRecord]) -> ModelRecord | None:

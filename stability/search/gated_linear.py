@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def certify_checkpoint(
     """Certify the gated linear layers of a checkpoint one after another.
 
     Args:
-        weights: folder or file; ``stability.models`` registers the readers.
+        weights: folder, file or module; ``stability.models`` registers the readers.
         stored: its layers, if they have been found already.
         layers: numbers of the layers; all by default.
         input_set: ``norm`` (every input of the norm in front of the layer), ``vocabulary`` (every sequence of tokens;
@@ -197,5 +198,6 @@ def certify_checkpoint(
         raise ConfigurationError(f"{weights} has no gated linear layer {', '.join(map(str, missing))}".rstrip())
     if step_limits and not limited:
         raise ConfigurationError("no step of these layers has a limit in config.json")
-    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", Path(str(weights)).resolve().name)[-100:] or "checkpoint"
+    title = Path(weights).resolve().name if isinstance(weights, (str, PathLike)) else type(weights).__name__
+    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", title)[-100:] or "checkpoint"
     return CheckpointCertificate(name, tuple(found))

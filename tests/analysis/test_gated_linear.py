@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from stability.analysis import local_radius, lyapunov_exponents, norm_drift
+from stability.analysis import local_radius, lyapunov_exponents, make_task, norm_drift, train
 from stability.analysis.campaign import work
 from stability.analysis.campaign.budgets import AnalysisSettings
+from stability.analysis.studies.base import verdict
+from stability.analysis.sweep.training import _certified
 from stability.analysis.tasks import task_from_arrays
+from stability.analysis.training.logs import verdict_of
 from stability.errors import UnsupportedError
-from stability.models import RGLRU, S5, Mamba, MinGRU, SequenceModel
+from stability.models import RGLRU, S5, GatedDeltaNet, Mamba, Mamba2, MinGRU, SequenceModel
 
 
 def test_exponents_are_mean_logarithms_of_the_decays():
@@ -66,3 +69,28 @@ def test_radii_are_attacked_where_no_certificate_covers_the_network():
         size = ((moved - x) / (1 if unit is None else unit)).flatten(1).norm(dim=1)
         np.testing.assert_allclose(found.attack_radius, size.numpy(), rtol=1e-6)
         model.float()
+
+
+@pytest.mark.parametrize("kind", [MinGRU, RGLRU, S5, Mamba, Mamba2, GatedDeltaNet])
+def test_state_bounds_hold_for_the_norm_of_the_whole_state(kind):
+    """Large, alternating and constant inputs, whose norms are those of the ball's boundary."""
+    torch.manual_seed(0)
+    layer = kind(3, 8).double()
+    x = 1e3 * torch.randn(6, 1, 3).double() * torch.tensor([1.0, -1.0] * 40)[:, None]
+    x[:3] = x[:3].abs()
+    drift = norm_drift(layer, x, gradients=False)
+    assert drift.envelope is not None
+    assert (layer.states(x).norm(dim=2).detach().numpy() <= drift.envelope).all()
+
+
+def test_a_state_bound_is_not_taken_for_contraction():
+    digits = make_task("digits", limit=40, test_limit=20)
+    for layers in ([MinGRU(digits.input_size, 4)], [MinGRU(digits.input_size, 4), MinGRU(4, 4)]):
+        network = SequenceModel(layers, digits.output_size)
+        with pytest.raises(UnsupportedError):
+            train(network, digits, epochs=1, until_certified=True)
+        assert verdict_of(network, None)[0] == {}
+        assert verdict(network) == "no verdict"
+        columns, files = _certified(network, digits, 0, {})
+        assert columns["verdict"] is None
+        assert "certificate.json" in files

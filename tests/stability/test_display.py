@@ -66,7 +66,7 @@ def test_the_figure_draws_the_least_proved_bound(certificate):
     assert certify(LureSystem.linear([[0.5]], dt=1.0)).plot(ax=own) is own
     assert own.get_xlabel() == "step"
     open_question = certify(LureSystem.recurrent([[-1.0]], [[2.0]]), refute=False).plot()
-    assert "no bound is proved" in open_question.texts[0].get_text()
+    assert "no bound on distances is proved" in open_question.texts[0].get_text()
     pyplot.close("all")
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from stability.models import LSTM, ContractingRNN, RotRNN, SequenceModel, save
+from stability.models import LSTM, ContractingRNN, Mamba2, RotRNN, SequenceModel, save
 from stability.reports import cli
 
 
@@ -21,6 +21,7 @@ def models(tmp_path: Path) -> list[str]:
         "rotrnn": RotRNN(2, 8, heads=2),
         "contracting": ContractingRNN(2, 8, rate=0.9),
         "lstm": LSTM(2, 4),
+        "mamba2": Mamba2(2, 8),
     }
     return [str(save(SequenceModel(layer, 2), tmp_path / f"{name}.safetensors")) for name, layer in layers.items()]
 
@@ -81,4 +82,7 @@ def test_theory_and_bounds_stand_beside_the_norms(
     assert rows["contracting"]["bound_at_last"] is not None
     assert rows["contracting"]["expected_rms_at_end_of_sequence"] is None
     assert "certified contraction" in rows["contracting"]["theory"]["envelope"]
+    assert rows["mamba2"]["bound_at_last"] >= rows["mamba2"]["state_bound"] > 0
+    assert rows["mamba2"]["horizon_median"] <= rows["mamba2"]["horizon_largest"]
+    assert not any("state_bound" in row for name, row in rows.items() if name != "mamba2")
     assert rows["lstm"]["bound_at_last"] is rows["lstm"]["expected_rms_at_end_of_sequence"] is None

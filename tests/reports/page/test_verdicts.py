@@ -14,18 +14,39 @@ import pytest
 from stability.analysis.campaign.certificate import in_box
 from stability.certificate import Certificate
 from stability.certification import certify
+from stability.checkpoint_certificate import CheckpointCertificate
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.models import Mamba2, MinGRU, SequenceModel, save
 from stability.reports.figures.two_runs import envelope, two_runs
-from stability.reports.page.claims import claim, covered, gist
-from stability.reports.page.verdict_table import columns
+from stability.reports.page.cards import card
+from stability.reports.page.claims import claim, covered, gist, not_covered
+from stability.reports.page.next_step import next_step
+from stability.reports.page.verdict_table import columns, table
 from stability.reports.page.verdicts import headline, summary
 from stability.reports.stored.collect import Report, collect, read_model
 from stability.reports.stored.facts import attack_size, attacked, certified_accuracy, halved
-from stability.systems import DrivenSystem, LureSystem
+from stability.reports.stored.records import ModelRecord
+from stability.storage.documents import file_digest
+from stability.systems import (
+    Affine,
+    ConstantGate,
+    ConvexInjection,
+    DrivenSystem,
+    GatedLinearLayer,
+    LinearInjection,
+    LureSystem,
+    NormBall,
+    SigmoidGate,
+)
 
 from ..conftest import seal
 
+BALL = NormBall(np.ones(4))
+VALUES = Affine(np.full((3, 4), 0.1), BALL)
+BOUNDED = GatedLinearLayer(SigmoidGate(VALUES), ConvexInjection(VALUES), "minGRU")
+"""A layer whose state stays below 0.4."""
+GROWING = GatedLinearLayer(ConstantGate(BALL, rate=[0.1]), LinearInjection(np.ones((2, 4))), "S5")
 FAST = LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)
 SLOW = LureSystem([[0.9999]], [[0.0]], [[0.0]], dt=1.0)
 WRONG = LureSystem([[1.5]], [[0.0]], [[0.0]], dt=1.0)
@@ -166,3 +187,45 @@ def test_loops_are_told_in_seconds_and_without_words_of_networks(tmp_path: Path)
     assert -math.log(0.8) / 0.1 - 0.05 <= float(decay.text) <= -math.log(0.8) / 0.1
     said = " ".join((headline(found), *summary(found), *(c.key for c in columns(found))))
     assert not re.search("network|sequence|data|weights", said)
+
+
+def test_a_proof_of_bounded_states_is_not_told_as_contraction(tmp_path: Path) -> None:
+    for folder, subjects in (("one", (BOUNDED,)), ("two", (SLOW, BOUNDED)), ("three", (FAST, BOUNDED, GROWING))):
+        (tmp_path / folder).mkdir()
+        found = report(tmp_path / folder, *subjects)
+        model = found.models[len(subjects) > 1]
+        words = " ".join((headline(found), *summary(found)))
+        if subjects[0] is not FAST:  # contraction within ten sequences is the stronger proof, a slower one is not
+            assert f"each entry of the state of {model.title} is at most 0.4" in headline(found)
+        assert "slowly" not in words.replace("N0 is proven stable, but too slowly", "")
+        told = " ".join((claim(model).striptags(), gist(model), covered(model), not_covered(model)))
+        assert "whether two runs approach each other" in told
+        assert not re.search(r"at most half|halve", told)
+        row = table(found)["rows"][len(subjects) > 1]
+        assert row["detail"].startswith("state ≤ 0.4")
+        assert {"state bound", "memory horizon"} <= {label for label, _ in card(model, None, {}, False)["facts"]}
+    assert "grows without limit" in claim(found.models[2]).striptags()
+
+
+def test_the_proof_of_several_layers_is_checked_with_the_weights_beside_it(tmp_path: Path) -> None:
+    """Not of other weights, and not of a part of the layers."""
+    network = SequenceModel([MinGRU(2, 4), Mamba2(4, 4)], 2)
+    save(network, tmp_path / "model.safetensors")
+    certificate = certify(network)
+    bounds = [layer.summary()["state_bound"] for layer in certificate.layers]
+    (tmp_path / "analysis.json").write_text(json.dumps({"title": "N", "steps": {}}))
+
+    def read(found: CheckpointCertificate) -> ModelRecord:
+        digest = file_digest(tmp_path / "model.safetensors")
+        dataclasses.replace(found, meta={"model": digest}).save(tmp_path / "certificate.json")
+        seal(tmp_path)
+        return read_model(tmp_path)
+
+    model = read(certificate)
+    assert model.certificate is not None
+    assert model.certificate["gated_linear"]["state_bound"] == max(bounds)
+    assert "of every layer of N" in headline(Report(tmp_path, {}, (model,)))
+    assert next_step(model).command.endswith("--weights models/" + model.name + "/model.safetensors")
+    assert read(dataclasses.replace(certificate, layers=certificate.layers[:1])).state == "invalid"
+    save(SequenceModel([MinGRU(2, 4), Mamba2(4, 4)], 2), tmp_path / "model.safetensors")
+    assert read(certificate).state == "invalid"
