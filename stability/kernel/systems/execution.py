@@ -54,6 +54,10 @@ ROUNDINGS = ("nearest", "stochastic", "feedback")
 SUMMATIONS = ("any", "products", "pairwise")
 
 
+SMALLEST_STEP = 6.2e-5
+"""Step of torch's dynamic quantization for vectors of a smaller range: it never takes a scale below 6.1e-5."""
+
+
 def _is_whole(factors: str) -> bool:
     """Return True for factors in integers with one scale."""
     return re.fullmatch(r"int[4-8]", factors) is not None
@@ -106,6 +110,9 @@ class ExecutionModel:
     flush: bool = False
 
     def __post_init__(self) -> None:
+        texts = (getattr(self, field.name) for field in fields(self) if field.type == "str")
+        if not all(isinstance(text, str) for text in texts):
+            raise ConfigurationError("formats, rounding and order of an execution model must be texts")
         name, state = self.format, self.state
         if _INTEGER.fullmatch(name) and not state:
             name, state = "float32", name
@@ -209,6 +216,11 @@ class ExecutionModel:
         """Relative error of tanh, sigmoid and exp in ``format``."""
         return 2.0 * self.ulps * FORMATS[self.format].unit
 
+    @property
+    def function_lost(self) -> float:
+        """Absolute error of tanh, sigmoid and exp: libraries lose subnormal results, such as ``sigmoid(-90)``."""
+        return self.lost + 2.0 * FORMATS["float64" if self.format == "float64" else "float32"].normal
+
     def factor_errors(self, size: Array) -> Array:
         """Bound the error of a vector that is rounded to integers of one scale before a product.
 
@@ -221,7 +233,8 @@ class ExecutionModel:
         if not _is_whole(self.factors):
             return np.zeros_like(size)
         steps = 2 ** int(self.factors.removeprefix("int")) - 1
-        return np.full(size.shape, upper(2.0 * size.max(initial=0.0) / steps * (1.0 + 8.0 * FORMATS[self.format].unit)))
+        step = max(2.0 * size.max(initial=0.0) / steps, SMALLEST_STEP)
+        return np.full(size.shape, upper(np.array(step * (1.0 + 8.0 * FORMATS[self.format].unit))))
 
     def state_errors(self, size: Array) -> tuple[Array, Array]:
         """Bound the error of storing a state.

@@ -134,7 +134,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
         z_error = upper(changes + upper_product(weights["D"], w) + upper_product(big.D, w_error))
         z_error = upper(z_error + underflow("CDE", w))
         w = np.minimum(upper(at_zero + slope * upper(z_size + z_error)), phi.bound)
-        w_error = upper(slope * z_error + relative * w + lost)
+        w_error = upper(slope * z_error + relative * w + lost + model.function_lost)
         w = upper(w + w_error)
     x_size = upper(states.products(big.A) + upper_product(big.B, w) + upper_product(matrices["F"], inputs))
     step = upper(states.products(weights["A"]) + upper_product(weights["B"], w))
@@ -255,7 +255,7 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
         """Return size and error of a gate with an error of its pre-activation."""
         size = gates[name].magnitude
         share = 1.0 if name in ("g", "n") else 0.25
-        return size, upper(share * z + relative * upper(size + share * z) + lost)
+        return size, upper(share * z + relative * upper(size + share * z) + model.function_lost)
 
     def product(x: tuple[Array, Array], y: tuple[Array, Array]) -> tuple[Array, Array]:
         """Return size and error of a product of two values with sizes and errors."""
@@ -271,7 +271,7 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
         i, f, g, o = (gate(name, z_error[rows[name]]) for name in GATES["lstm"])
         c = total(product(f, (box.magnitude[m:], np.zeros(m))), product(i, g))
         t_size = gates["t"].magnitude
-        t = t_size, upper(c[1] + relative * upper(t_size + c[1]) + lost)
+        t = t_size, upper(c[1] + relative * upper(t_size + c[1]) + model.function_lost)
         h = product(o, t)
         step = np.concatenate([h[1], c[1]])
     else:
