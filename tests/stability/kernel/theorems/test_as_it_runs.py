@@ -155,7 +155,7 @@ def test_a_claim_is_about_its_subject() -> None:
 
 BAD = (
     ("format", ("float31", 32, "int8:0")), ("state", ("int17", 8)), ("rounding", ("up", "stochastic", ["nearest"])),
-    ("accumulation", ("int8",)), ("factors", ("int8",)), ("weights", ("int8",)), ("summation", ("exact",)),
+    ("accumulation", ("int8",)), ("factors", ("int3",)), ("weights", ("int8",)), ("summation", ("exact",)),
     ("weight_error", (-1e-3, float("nan"), "0")), ("ulps", (0.25, float("nan"), True)), ("flush", (1,)),
 )  # fmt: skip
 
