@@ -206,10 +206,9 @@ class ExecutionModel:
 
     @property
     def lost(self) -> float:
-        """Absolute error of one operation or function among subnormal numbers; twice that of the widest format."""
+        """Absolute error of one operation among subnormal numbers; twice that of the widest format."""
         used = {self.format, self.accumulation, self.factors, self.weights} & set(FORMATS)
-        lost = max(FORMATS[name].normal if self.flush else FORMATS[name].tiny for name in used)
-        return 2.0 * max(self.ulps, 1.0) * lost
+        return 2.0 * max(FORMATS[name].normal if self.flush else FORMATS[name].tiny for name in used)
 
     @property
     def function_error(self) -> float:
@@ -219,7 +218,8 @@ class ExecutionModel:
     @property
     def function_lost(self) -> float:
         """Absolute error of tanh, sigmoid and exp: libraries lose subnormal results, such as ``sigmoid(-90)``."""
-        return self.lost + 2.0 * FORMATS["float64" if self.format == "float64" else "float32"].normal
+        normal = FORMATS["float64" if self.format == "float64" else "float32"].normal
+        return max(self.ulps, 1.0) * self.lost + 2.0 * normal
 
     def factor_errors(self, size: Array) -> Array:
         """Bound the error of a vector that is rounded to integers of one scale before a product.

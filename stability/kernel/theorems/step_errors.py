@@ -109,7 +109,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
     bias = np.abs(subject.b)
     bias_change = model.weight_error * bias.max(initial=0.0)
     largest = max(float(x.max(initial=0.0)) for x in (*matrices.values(), states.entries, inputs, bias))
-    lost = model.lost * (terms + count) * passes(system)
+    lost = model.lost * passes(system)
     relative = model.function_error
     slope, at_zero = max(map(abs, phi.slope)), abs(float(phi.function(np.zeros(1))[0]))
     w, w_error, z_size = np.zeros(m), np.zeros(m), np.zeros(m)
@@ -118,7 +118,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
         """Bound what subnormal products, factors and weights lose in each row."""
         sums = np.sum([matrices[key].sum(axis=1) for key in keys], axis=0)
         values = max(float(x.max(initial=0.0)) for x in (states.entries, inputs, w))
-        return upper(lost * (1.0 + sums + (terms + 1.0) * values))
+        return upper(lost * (terms + count + sums + (terms + 1.0) * values))
 
     fixed = upper(states.products(big.C) + upper_product(matrices["E"], inputs) + bias)
     changes = upper(states.products(weights["C"]) + upper_product(weights["E"], inputs))
@@ -134,7 +134,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
         z_error = upper(changes + upper_product(weights["D"], w) + upper_product(big.D, w_error))
         z_error = upper(z_error + underflow("CDE", w))
         w = np.minimum(upper(at_zero + slope * upper(z_size + z_error)), phi.bound)
-        w_error = upper(slope * z_error + relative * w + lost + model.function_lost)
+        w_error = upper(slope * z_error + relative * w + model.function_lost)
         w = upper(w + w_error)
     x_size = upper(states.products(big.A) + upper_product(big.B, w) + upper_product(matrices["F"], inputs))
     step = upper(states.products(weights["A"]) + upper_product(weights["B"], w))
@@ -196,8 +196,8 @@ def pair_step_error(subject: PairwiseSystem, model: ExecutionModel, size: float,
     states = StateSet(np.full(subject.states, size), np.zeros(subject.states), size)
     z_size = upper(states.products(W) + upper_product(V, inputs) + bias)
     values = max(size, float(inputs.max(initial=0.0)))
-    sums = 1.0 + W.sum(axis=1) + V.sum(axis=1) + (terms + 1.0) * values
-    lost = model.lost * (terms + PLAIN + PAIR_OPERATIONS) * sums
+    sums = W.sum(axis=1) + V.sum(axis=1) + (terms + 1.0) * values
+    lost = model.lost * (terms + PLAIN + PAIR_OPERATIONS + sums)
     largest = max(float(x.max(initial=0.0)) for x in (W, V, b))
     changed = model.weight_error * largest * (math.sqrt(subject.states) * size + float(inputs.sum()) + 1.0)
     relative = model.relative_error(terms, PLAIN)
@@ -236,11 +236,11 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
     h_size = box.magnitude[:m]
     error = model.relative_error(m + cell.inputs, OPERATIONS)
     unit, relative = model.relative_error(0, 1), model.function_error
-    lost = model.lost * (m + cell.inputs + OPERATIONS)
+    lost, terms = model.lost, m + cell.inputs
     W, R = np.abs(cell.w_ih), np.abs(cell.w_hh)
     biases = np.abs(cell.b_ih) + np.abs(cell.b_hh)
     values = max(float(inputs.max(initial=0.0)), float(h_size.max()))
-    weight = lost * (1.0 + W.sum(axis=1) + R.sum(axis=1) + (m + cell.inputs + 1.0) * values)
+    weight = lost * (terms + OPERATIONS + W.sum(axis=1) + R.sum(axis=1) + (terms + 1.0) * values)
     z_size = upper(upper_product(W, inputs) + upper_product(R, h_size) + upper(biases))
     of_inputs, of_states = model.factor_errors(inputs), model.factor_errors(h_size)
     whole = upper(upper_product(W, of_inputs) + upper_product(R, of_states))
