@@ -147,7 +147,7 @@ def run_in(
     size = float(exact.norm(dim=2).max())
     largest = float(distance.max())
     relative = largest / size if size else 0.0
-    proved = None if certificate is None else _proved(certificate, model, x, largest)
+    proved = None if certificate is None else _proved(certificate, model, x.to(dtype), largest)
     return ArithmeticRun(distance.numpy(), largest, relative, proved, outputs, reference)
 
 

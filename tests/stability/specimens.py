@@ -304,10 +304,33 @@ def specimens() -> dict[str, Specimen]:
     out["ball of inputs of an affine network"] = added, largest_balls(added, np.full((1, 2, 1), 0.2), [1])[0]
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(gated_linear_claims())
+    out.update(_runs_in_an_arithmetic())
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
     assert not missing, missing
     return {name: Specimen(name, subject, claim) for name, (subject, claim) in out.items() if claim is not None}
+
+
+def _runs_in_an_arithmetic() -> dict[str, tuple[Any, Claim | None]]:
+    """Return a run in every kind of norm, in each kind of set of the computed states."""
+    turned = LureSystem([[0.6, 0.5], [-0.5, 0.6]], 0.2 * np.eye(2), 0.3 * np.eye(2), dt=1.0)
+    plain = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.5, 0.2], [-0.2, 0.5]], dt=1.0)
+    rotated = LureSystem.linear([[0.6, -0.5, 0.0], [0.5, 0.6, 0.0], [0.0, 0.0, 0.9]], dt=1.0)
+    cases = {
+        "a map": (network_map(), "int8"),
+        "a spiral": (DrivenSystem(turned, "tanh", np.eye(2), [0.5, -0.5]), "float16"),
+        "an unbounded map": (DrivenSystem(plain, "relu", np.eye(2), [0.1, 0.0]), "float32"),
+        "a linear map": (DrivenSystem(rotated, "identity", np.zeros((0, 1)), None, np.ones((3, 1))), "int8:1"),
+        "pairs": (turning(size=0.5), "bfloat16"),
+        "a gru": (small_cell("gru"), "float32"),
+        "a lstm": (small_cell("lstm", 3), "bfloat16"),
+    }
+    out: dict[str, tuple[Any, Claim | None]] = {}
+    for name, (subject, arithmetic) in cases.items():
+        options: dict[str, Any] = {"rate": "any" if name == "a gru" else "best", "input_box": (-1.0, 1.0)}
+        claims = certify(subject, arithmetic=arithmetic, refute=False, **options).claims
+        out[f"run of {name}"] = subject, next((claim for claim in claims if claim.name == "as_it_runs"), None)
+    return out
 
 
 def _witnesses() -> dict[str, tuple[Any, Claim]]:

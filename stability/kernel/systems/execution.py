@@ -51,7 +51,11 @@ FORMATS = {
 _INTEGER = re.compile(r"int([2-9]|1[0-6])(?::([1-9][0-9]{0,8}))?")
 _NARROW = ("bfloat16", "float16", "tf32", "float8_e4m3", "float8_e5m2")
 ROUNDINGS = ("nearest", "stochastic", "feedback")
-SUMMATIONS = ("products", "any", "pairwise")
+SUMMATIONS = ("any", "products", "pairwise")
+
+
+SMALLEST_STEP = 6.2e-5
+"""Step of torch's dynamic quantization for vectors of a smaller range: it never takes a scale below 6.1e-5."""
 
 
 def _is_whole(factors: str) -> bool:
@@ -75,9 +79,11 @@ class ExecutionModel:
         factors: format to which the factors of matrix products are rounded first, such as ``tf32``; ``int7`` and its
             likes: states and inputs are rounded to that many bits over the range of the vector, as modules with dynamic
             quantization do. By default none.
-        weights: ``stored`` (the certified numbers), or the format to which they are rounded.
-        summation: ``products``: the terms of each matrix product in any order, then the products; ``any``: all terms
-            of an entry in any order; ``pairwise``: as ``products``, by halves.
+        weights: format to which the weights are rounded, by default ``format``; or ``stored``, if the certified
+            numbers run as they are.
+        summation: ``any``: all terms of an entry in any order, such as ``torch.addmm``, which may add each product to
+            the drive; ``products``: the terms of each matrix product in any order, then the products; ``pairwise``: as
+            ``products``, by halves.
         weight_error: further difference of the weights that run from those of the certificate, relative to the largest
             entry of each matrix: for weights that the network computes from its parameters.
         ulps: error bound of tanh, sigmoid and exp in units in the last place of ``format``; by default 4 for float32
@@ -97,13 +103,16 @@ class ExecutionModel:
     rounding: str = "nearest"
     accumulation: str = ""
     factors: str = ""
-    weights: str = "stored"
-    summation: str = "products"
+    weights: str = ""
+    summation: str = "any"
     weight_error: float = 0.0
     ulps: float = 0.0
     flush: bool = False
 
     def __post_init__(self) -> None:
+        texts = (getattr(self, field.name) for field in fields(self) if field.type == "str")
+        if not all(isinstance(text, str) for text in texts):
+            raise ConfigurationError("formats, rounding and order of an execution model must be texts")
         name, state = self.format, self.state
         if _INTEGER.fullmatch(name) and not state:
             name, state = "float32", name
@@ -115,7 +124,7 @@ class ExecutionModel:
         for given, known in (
             (accumulation, FORMATS),
             (name if _is_whole(self.factors) else self.factors or name, FORMATS),
-            (self.weights, ("stored", *FORMATS)),
+            (self.weights or name, ("stored", *FORMATS)),
             (self.rounding, ROUNDINGS),
             (self.summation, SUMMATIONS),
         ):
@@ -128,7 +137,8 @@ class ExecutionModel:
         if type(self.weight_error) not in (int, float) or not 0.0 <= self.weight_error < 0.1:
             raise ConfigurationError(f"weight_error must be a number in [0, 0.1), got {self.weight_error!r}")
         numbers = {"ulps": float(ulps), "weight_error": float(self.weight_error)}
-        vars(self).update(format=name, state=state, accumulation=accumulation, **numbers)
+        used = {"format": name, "state": state, "accumulation": accumulation, "weights": self.weights or name}
+        vars(self).update(**used, **numbers)
 
     def payload(self) -> dict[str, Any]:
         """Return all settings, as a proof holds them."""
@@ -155,7 +165,7 @@ class ExecutionModel:
         """Description of the arithmetic for sentences."""
         sums = "" if self.accumulation == self.format else f" in {self.accumulation}"
         factors = f", factors of products rounded to {self.factors}" if self.factors else ""
-        weights = "" if self.weights == "stored" else f", weights rounded to {self.weights}"
+        weights = f", weights {'as stored' if self.weights == 'stored' else f'rounded to {self.weights}'}"
         if self.weight_error:
             weights += f", weights within {at_most(self.weight_error)} of the largest entry of their matrix"
         state = "" if self.state == self.format else f", state in {self.state}"
@@ -173,15 +183,16 @@ class ExecutionModel:
     @property
     def largest(self) -> float:
         """Largest number that no format here turns into infinity."""
-        names = (self.format, self.accumulation, self.factors, self.state)
-        return min(FORMATS[name].largest for name in names if name in FORMATS)
+        names = {self.format, self.accumulation, self.factors, self.weights, self.state} & set(FORMATS)
+        return min(FORMATS[name].largest for name in names)
 
-    def relative_error(self, terms: Any, operations: int) -> Array:
+    def relative_error(self, terms: Any, operations: int, products: float = 1.0) -> Array:
         r"""Return :math:`\gamma`: relative error of sums of products, in units of the sums of absolute values.
 
         Args:
             terms: numbers of products that are added, any shape.
             operations: further operations on the way from arguments to result.
+            products: matrix products on that way, whose weights and factors are rounded first.
 
         Returns:
             The bounds in the shape of ``terms``; infinite where the format is too narrow for one.
@@ -189,13 +200,13 @@ class ExecutionModel:
         count = np.asarray(terms, dtype=np.float64)
         depth = count if self.summation != "pairwise" else np.ceil(np.log2(np.maximum(count, 1.0))) + 1.0
         total = depth * FORMATS[self.accumulation].unit + operations * FORMATS[self.format].unit
-        total = total + (2.0 * FORMATS[self.factors].unit if self.factors in FORMATS else 0.0)
-        total = total + (FORMATS[self.weights].unit if self.weights != "stored" else 0.0)
+        rounded = 2.0 * FORMATS[self.factors].unit if self.factors in FORMATS else 0.0
+        total = total + products * (rounded + (FORMATS[self.weights].unit if self.weights != "stored" else 0.0))
         return np.where(total < 0.5, total / (1.0 - np.minimum(total, 0.5)) * (1.0 + 1e-12), np.inf)
 
     @property
     def lost(self) -> float:
-        """Absolute error of one operation among subnormal numbers; twice that of the widest one."""
+        """Absolute error of one operation among subnormal numbers; twice that of the widest format."""
         used = {self.format, self.accumulation, self.factors, self.weights} & set(FORMATS)
         return 2.0 * max(FORMATS[name].normal if self.flush else FORMATS[name].tiny for name in used)
 
@@ -203,6 +214,12 @@ class ExecutionModel:
     def function_error(self) -> float:
         """Relative error of tanh, sigmoid and exp in ``format``."""
         return 2.0 * self.ulps * FORMATS[self.format].unit
+
+    @property
+    def function_lost(self) -> float:
+        """Absolute error of tanh, sigmoid and exp: libraries lose subnormal results, such as ``sigmoid(-90)``."""
+        normal = FORMATS["float64" if self.format == "float64" else "float32"].normal
+        return max(self.ulps, 1.0) * self.lost + 2.0 * normal
 
     def factor_errors(self, size: Array) -> Array:
         """Bound the error of a vector that is rounded to integers of one scale before a product.
@@ -216,7 +233,8 @@ class ExecutionModel:
         if not _is_whole(self.factors):
             return np.zeros_like(size)
         steps = 2 ** int(self.factors.removeprefix("int")) - 1
-        return np.full(size.shape, upper(2.0 * size.max(initial=0.0) / steps * (1.0 + 8.0 * FORMATS[self.format].unit)))
+        step = max(2.0 * size.max(initial=0.0) / steps, SMALLEST_STEP)
+        return np.full(size.shape, upper(np.array(step * (1.0 + 8.0 * FORMATS[self.format].unit))))
 
     def state_errors(self, size: Array) -> tuple[Array, Array]:
         """Bound the error of storing a state.
@@ -238,7 +256,8 @@ class ExecutionModel:
                                 for k in range(0, len(size), length)])  # fmt: skip
         levels = 2 ** (int(bits) - 1) - 1
         share = 1.0 if self.rounding == "stochastic" else 0.5
-        error = upper(scale * (share / levels + 4.0 * unit) + self.lost)  # scale and quotient are rounded to the format
+        # scale and quotient are rounded to the format; what a scale loses among subnormal numbers, every level loses
+        error = upper(scale * (share / levels + 4.0 * unit) + self.lost * (levels + 1.0))
         if self.rounding != "feedback":
             return error, np.zeros_like(size)
-        return upper(4.0 * unit * (size + error) + self.lost), error
+        return upper(4.0 * unit * (size + error) + 2.0 * self.lost), error

@@ -13,7 +13,8 @@ import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.definiteness import gamma
-from stability.kernel.arithmetic.directed_functions import upper
+from stability.kernel.arithmetic.directed_functions import norm_above, upper
+from stability.kernel.arithmetic.discretization import step_matrices
 from stability.kernel.arithmetic.floating_point import EPS, LOST
 from stability.kernel.arithmetic.intervals import Interval, upper_product
 from stability.kernel.format.fields import require
@@ -22,6 +23,7 @@ from stability.kernel.systems.execution import ExecutionModel
 from stability.kernel.systems.gated_bounds import gate_bounds
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.gated_equations import GATES
+from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.multiplier_lmi import majorant
 
@@ -59,9 +61,9 @@ class StateSet(NamedTuple):
 
 def stages_of(system: DrivenSystem) -> int | None:
     """Return the number of channel evaluations of a step: 1, 2 for the midpoint rule, ``None`` for an implicit one."""
-    D = system.system.D
+    D, origin = system.system.D, system.system.origin
     if not D.any():
-        return 1
+        return 1 if origin is None or origin.method == "euler" else 2
     first = ~D.any(axis=1)
     return 2 if not D[:, ~first].any() else None
 
@@ -98,37 +100,46 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
         counts = dict(zip("CDEABF", (z_terms,) * 3 + (x_terms,) * 3))
     terms = int(max(sum(counts[k] for k in keys).max(initial=0) for keys in ("CDE", "ABF")))
     # rounding and change of each weight; a product with zero, and adding it, is exact
+    gammas = {name: model.relative_error(n_terms, count, stages or 1) for name, n_terms in counts.items()}
+    changed = changed_weights(system, matrices, model.weight_error)
     weights = {
-        name: upper(model.relative_error(counts[name], count)[:, None] * matrix)
-        + model.weight_error * float(matrix.max(initial=0.0)) * (matrix != 0.0)
+        name: upper(gammas[name][:, None] * upper(matrix + changed[name]) + changed[name])
         for name, matrix in matrices.items()
     }
-    lost = model.lost * (terms + count)
     bias = np.abs(subject.b)
+    bias_change = model.weight_error * bias.max(initial=0.0)
+    largest = max(float(x.max(initial=0.0)) for x in (*matrices.values(), states.entries, inputs, bias))
+    lost = model.lost * passes(system)
     relative = model.function_error
     slope, at_zero = max(map(abs, phi.slope)), abs(float(phi.function(np.zeros(1))[0]))
     w, w_error, z_size = np.zeros(m), np.zeros(m), np.zeros(m)
+
+    def underflow(keys: str, w: Array) -> Array:
+        """Bound what subnormal products, factors and weights lose in each row."""
+        sums = np.sum([matrices[key].sum(axis=1) for key in keys], axis=0)
+        values = max(float(x.max(initial=0.0)) for x in (states.entries, inputs, w))
+        return upper(lost * (terms + count + sums + (terms + 1.0) * values))
+
     fixed = upper(states.products(big.C) + upper_product(matrices["E"], inputs) + bias)
     changes = upper(states.products(weights["C"]) + upper_product(weights["E"], inputs))
-    changes = upper(changes + bias * model.relative_error(counts["C"], count))
-    changes = upper(changes + model.weight_error * float(bias.max(initial=0.0)))
+    changes = upper(changes + (bias + bias_change) * gammas["C"] + bias_change)
     whole = model.factor_errors(states.entries)
     require(
         not whole.any() or _is_plain(subject), "factors in integers are for x+ = phi(C x + E u + b) and gated cells"
     )
-    changes = upper(changes + upper_product(big.C, whole) + upper_product(matrices["E"], model.factor_errors(inputs)))
-    weight_C = lost * (1.0 + big.C.sum(axis=1) + big.D.sum(axis=1))
+    for name, error in (("C", whole), ("E", model.factor_errors(inputs))):
+        changes = upper(changes + upper_product(matrices[name] + weights[name], error))
     for _ in range(stages or 1):
         z_size = upper(fixed + upper_product(big.D, w))
-        z_error = upper(changes + weight_C + upper_product(weights["D"], w) + upper_product(big.D, w_error))
+        z_error = upper(changes + upper_product(weights["D"], w) + upper_product(big.D, w_error))
+        z_error = upper(z_error + underflow("CDE", w))
         w = np.minimum(upper(at_zero + slope * upper(z_size + z_error)), phi.bound)
-        w_error = upper(slope * z_error + relative * w + lost)
+        w_error = upper(slope * z_error + relative * w + model.function_lost)
         w = upper(w + w_error)
     x_size = upper(states.products(big.A) + upper_product(big.B, w) + upper_product(matrices["F"], inputs))
-    weight_B = lost * (1.0 + big.A.sum(axis=1) + big.B.sum(axis=1))
     step = upper(states.products(weights["A"]) + upper_product(weights["B"], w))
-    step = upper(step + upper_product(weights["F"], inputs) + weight_B + upper_product(big.B, w_error))
-    in_range = max(z_size.max(initial=0.0), x_size.max(initial=0.0), states.entries.max(initial=0.0))
+    step = upper(step + upper_product(weights["F"], inputs) + underflow("ABF", w) + upper_product(big.B, w_error))
+    in_range = max(z_size.max(initial=0.0), x_size.max(initial=0.0), largest * passes(system))
     require(2.0 * in_range < model.largest, f"numbers may exceed the largest one of {model.format}")
     acting, stored = model.state_errors(upper(np.minimum(states.entries, x_size) + step))
     return StepError(upper(step + acting), stored)
@@ -138,6 +149,31 @@ def _is_plain(subject: DrivenSystem) -> bool:
     system = subject.system
     still = not (system.A.any() or system.D.any() or subject.F.any())
     return still and np.array_equal(system.B, np.eye(system.states))
+
+
+def passes(system: LureSystem) -> float:
+    """Bound the factor by which a step of an integrator multiplies what is inside it; one for a plain map."""
+    if system.origin is None:
+        return 1.0
+    base, dt = system.origin.base, system.origin.dt
+    rows = max(float(np.abs(matrix).sum(axis=1).max(initial=0.0)) for matrix in (base.A, base.B, base.C, base.D))
+    return float((1.0 + dt) * (1.0 + rows) * (1.0 + dt * (1.0 + rows)) * (1.0 + gamma(len(base.A) + 8)))
+
+
+def changed_weights(system: LureSystem, matrices: dict[str, Array], error: float) -> dict[str, Array]:
+    """Bound the change of each matrix whose weights change by ``error`` times the largest; zeros do not change."""
+
+    def change(matrix: Array) -> Array:
+        return error * float(matrix.max(initial=0.0)) * (matrix != 0.0)
+
+    out = {name: change(matrix) for name, matrix in matrices.items()}
+    if error and system.origin is not None:
+        base, dt = system.origin.base, system.origin.dt
+        sizes = [np.abs(matrix) for matrix in (base.A, base.B, base.C, base.D)]
+        wider = step_matrices(system.origin.method, tuple(x + change(x) for x in sizes), dt, 0.5 * dt)  # type: ignore[arg-type]
+        rounding = 2.0 * gamma(2 * len(base.A) + 16)
+        out |= {name: np.maximum(new - matrices[name], 0.0) + rounding * new for name, new in zip("ABCD", wider)}
+    return out
 
 
 PAIR_OPERATIONS = 32
@@ -153,25 +189,35 @@ def pair_step_error(subject: PairwiseSystem, model: ExecutionModel, size: float,
     Raises:
         Refused: numbers beyond the range of the formats.
     """
-    require(not model.factor_errors(inputs).any(), "factors in integers are not covered for networks on pairs")
+    require(not model.factor_errors(np.ones(1)).any(), "factors in integers are not covered for networks on pairs")
     W, V, b = np.abs(subject.W), np.abs(subject.V), np.abs(subject.b)
     bias = b if len(b) == subject.states else np.concatenate([b, b])  # inside of modReLU
     terms = int((np.count_nonzero(W, axis=1) + np.count_nonzero(V, axis=1)).max())
     states = StateSet(np.full(subject.states, size), np.zeros(subject.states), size)
     z_size = upper(states.products(W) + upper_product(V, inputs) + bias)
-    lost = model.lost * (terms + PLAIN + PAIR_OPERATIONS) * (1.0 + W.sum(axis=1) + V.sum(axis=1))
+    values = max(size, float(inputs.max(initial=0.0)))
+    sums = W.sum(axis=1) + V.sum(axis=1) + (terms + 1.0) * values
+    lost = model.lost * (terms + PLAIN + PAIR_OPERATIONS + sums)
     largest = max(float(x.max(initial=0.0)) for x in (W, V, b))
     changed = model.weight_error * largest * (math.sqrt(subject.states) * size + float(inputs.sum()) + 1.0)
-    error = upper(model.relative_error(terms, PLAIN) * z_size + lost + changed * (1.0 + gamma(terms)))
-    require(
-        2.0 * max(float(z_size.max()), size) < model.largest, f"numbers may exceed the largest one of {model.format}"
-    )
-    if subject.activation in ("modrelu", "householder"):
-        pair = z_size[subject.pairs].sum(axis=1)
+    relative = model.relative_error(terms, PLAIN)
+    error = upper(relative * z_size + lost + changed * (1.0 + relative) * (1.0 + gamma(terms)))
+    in_range = 2.0 * max(float(z_size.max()), values, largest)
+    require(in_range < model.largest, f"numbers may exceed the largest one of {model.format}")
+    reach = upper(z_size + error)
+    if subject.activation != "abs":
+        angle = 0.0 if subject.angles is None else float(np.abs(subject.angles).max())
+        activated = float(model.relative_error(0, PAIR_OPERATIONS, 2.0 + 2.0 * angle))  # a reflection doubles an angle
+        pair = upper(np.sqrt((reach[subject.pairs] ** 2).sum(axis=1)))
+        if subject.activation == "oplu":
+            activated, pair = 0.0, reach[subject.pairs].max(axis=1)
         rounded = np.empty(subject.states)
-        rounded[subject.pairs] = (float(model.relative_error(0, PAIR_OPERATIONS)) * pair)[:, None]
+        rounded[subject.pairs] = (activated * pair)[:, None]
         error = upper(error + rounded)
-    acting, stored = model.state_errors(upper(np.minimum(z_size + bias, np.full(subject.states, size)) + error))
+        if subject.activation != "modrelu":
+            reach[subject.pairs] = pair[:, None]  # an entry may become as large as its pair
+        reach = upper(reach + rounded)
+    acting, stored = model.state_errors(np.minimum(reach, upper(size + norm_above(error))))
     return StepError(upper(error + acting), stored)
 
 
@@ -190,22 +236,26 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
     h_size = box.magnitude[:m]
     error = model.relative_error(m + cell.inputs, OPERATIONS)
     unit, relative = model.relative_error(0, 1), model.function_error
-    lost = model.lost * (m + cell.inputs + OPERATIONS)
+    lost, terms = model.lost, m + cell.inputs
     W, R = np.abs(cell.w_ih), np.abs(cell.w_hh)
     biases = np.abs(cell.b_ih) + np.abs(cell.b_hh)
-    weight = lost * (1.0 + W.sum(axis=1) + R.sum(axis=1))
+    values = max(float(inputs.max(initial=0.0)), float(h_size.max()))
+    weight = lost * (terms + OPERATIONS + W.sum(axis=1) + R.sum(axis=1) + (terms + 1.0) * values)
     z_size = upper(upper_product(W, inputs) + upper_product(R, h_size) + upper(biases))
+    of_inputs, of_states = model.factor_errors(inputs), model.factor_errors(h_size)
+    whole = upper(upper_product(W, of_inputs) + upper_product(R, of_states))
     changed = max(W.max(initial=0.0), R.max(initial=0.0), biases.max(initial=0.0))
-    changed = model.weight_error * float(changed * (inputs.sum() + h_size.sum() + 1.0)) * (1.0 + gamma(m + cell.inputs))
-    whole = upper(upper_product(W, model.factor_errors(inputs)) + upper_product(R, model.factor_errors(h_size)))
-    z_error = upper(error * z_size + weight + changed + whole)
-    require(2.0 * float(z_size.max()) < model.largest, f"numbers may exceed the largest one of {model.format}")
+    values = float((inputs + of_inputs).sum() + (h_size + of_states).sum() + 1.0)
+    changed = upper(model.weight_error * changed * values * (1.0 + gamma(m + cell.inputs)) + whole)
+    z_error = upper(error * (z_size + changed) + weight + changed)
+    in_range = max(float(x.max(initial=0.0)) for x in (z_size, W, R, biases, inputs, box.magnitude))
+    require(2.0 * in_range < model.largest, f"numbers may exceed the largest one of {model.format}")
 
     def gate(name: str, z: Array) -> tuple[Array, Array]:
         """Return size and error of a gate with an error of its pre-activation."""
         size = gates[name].magnitude
         share = 1.0 if name in ("g", "n") else 0.25
-        return size, upper(share * z + relative * upper(size + share * z) + lost)
+        return size, upper(share * z + relative * upper(size + share * z) + model.function_lost)
 
     def product(x: tuple[Array, Array], y: tuple[Array, Array]) -> tuple[Array, Array]:
         """Return size and error of a product of two values with sizes and errors."""
@@ -221,7 +271,7 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
         i, f, g, o = (gate(name, z_error[rows[name]]) for name in GATES["lstm"])
         c = total(product(f, (box.magnitude[m:], np.zeros(m))), product(i, g))
         t_size = gates["t"].magnitude
-        t = t_size, upper(c[1] + relative * upper(t_size + c[1]) + lost)
+        t = t_size, upper(c[1] + relative * upper(t_size + c[1]) + model.function_lost)
         h = product(o, t)
         step = np.concatenate([h[1], c[1]])
     else:
@@ -230,8 +280,10 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
         if cell.reset_after:
             rest = product(r, (gates["v"].magnitude, v_error))[1]
         else:  # the error of the gated state passes through the weights
-            rest = upper_product(R[rows["n"]], product(r, (h_size, np.zeros(m)))[1] + model.factor_errors(h_size))
-        n = gate("n", upper(v_error + rest + 2.0 * unit * v_size))
+            gated = product(r, (h_size, np.zeros(m)))[1]
+            rest = upper_product(R[rows["n"]], gated + model.factor_errors(h_size + gated)) * (1.0 + error)
+            rest = upper(rest + model.weight_error * R.max(initial=0.0) * rest.sum())
+        n = gate("n", upper(v_error + rest + 2.0 * unit * (v_size + v_error + rest)))
         keep = total((np.ones(m), np.zeros(m)), z)
         step = total(product((np.ones(m), keep[1]), n), product(z, (h_size, np.zeros(m))))[1]
         step = upper(step + 2.0 * unit * upper(h_size + n[0]))  # also as n + z (h - n)

@@ -1,0 +1,173 @@
+"""Claims about runs in finite precision: runs outside of the bound, bound over error, time beside the certificate.
+
+    python -m benchmarks.arithmetic
+    python -m benchmarks.arithmetic --only ratio --steps 100000
+
+``outside``: networks of every kind, in several formats, run with the largest errors that the execution model allows,
+all in one direction, under constant, switching and random inputs of the box.
+``ratio``: 64 units, weights of norm 0.9, runs in torch; the inputs are random for one half of the steps, and switch
+between corners of [-1, 1] every 50 steps in the other.
+``time``: the claim beside the certificate that it rests on, with 256 units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from stability import ExecutionModel, certify
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.search.as_it_runs import certify_run
+from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
+from tests.stability.worst_rounding import largest_distance
+
+from .timing import arguments, keep, processor
+
+Array = np.ndarray
+MODELS = {
+    "float32": ExecutionModel("float32"),
+    "bfloat16": ExecutionModel("bfloat16"),
+    "float16": ExecutionModel("float16"),
+    "tf32 factors": ExecutionModel("float32", factors="tf32", weight_error=1e-6),
+    "bfloat16 state": ExecutionModel("float32", "bfloat16"),
+    "float8 state": ExecutionModel("float32", "float8_e4m3"),
+    "int8 state": ExecutionModel("int8"),
+    "int8:4 state, stochastic": ExecutionModel("int8:4", rounding="stochastic"),
+    "int8 state, feedback": ExecutionModel("int8", rounding="feedback"),
+}
+KINDS = ("tanh", "relu", "euler", "midpoint", "linear", "oplu", "householder", "modrelu", "lstm", "gru")
+
+
+def shrinking(rng: np.random.Generator, n: int, norm: float) -> Array:
+    """Draw a matrix ``(n, n)`` of a spectral norm."""
+    W = rng.normal(size=(n, n))
+    return W * (norm / np.linalg.norm(W, 2))
+
+
+def network(kind: str, rng: np.random.Generator, n: int) -> Any:
+    """Draw a network that contracts."""
+    E, b = rng.normal(size=(n, 2)), 0.3 * rng.normal(size=n)
+    if kind in ("tanh", "relu"):
+        return DrivenSystem(LureSystem(np.zeros((n, n)), np.eye(n), shrinking(rng, n, 0.9), dt=1.0), kind, E, b)
+    if kind in ("euler", "midpoint"):
+        system = LureSystem.recurrent(-np.eye(n), shrinking(rng, n, 0.7)).discretise(kind, 0.5)
+        stages = 2 if kind == "midpoint" else 1
+        return DrivenSystem(system, "tanh", np.tile(E, (stages, 1)), np.tile(b, stages))
+    if kind == "linear":
+        return DrivenSystem(LureSystem.linear(shrinking(rng, n, 0.95), dt=1.0), "identity", np.zeros((0, 2)), None, E)
+    if kind in ("lstm", "gru"):
+        gates = 4 if kind == "lstm" else 3
+        weights = [0.15 * rng.normal(size=shape) for shape in ((gates * n, 2), (gates * n, n), gates * n, gates * n)]
+        return GatedCell(kind, *weights, input_low=-1.0, input_high=1.0, reset_after=bool(rng.integers(2)))
+    n += n % 2
+    bias = -0.1 * rng.random(n // 2) if kind == "modrelu" else 0.3 * rng.normal(size=n)
+    angles = rng.uniform(0.0, 6.0, n // 2) if kind == "householder" else None
+    return PairwiseSystem(shrinking(rng, n, 0.9), rng.normal(size=(n, 2)), bias, kind, angles=angles)
+
+
+def inputs_of(rng: np.random.Generator, steps: int) -> Iterator[Array]:
+    """Yield constant, switching and random inputs ``(steps, 2)`` of [-1, 1]."""
+    yield np.tile(rng.choice([-1.0, 1.0], 2), (steps, 1))
+    yield np.where(np.arange(steps)[:, None] < steps // 2, 1.0, rng.choice([-1.0, 1.0], (steps, 2)))
+    yield rng.uniform(-1.0, 1.0, (steps, 2))
+
+
+def outside(out: Any, count: int, steps: int) -> None:
+    """Count runs outside of the bound, over networks and formats."""
+    rng, rows = np.random.default_rng(0), {name: [] for name in MODELS}
+    for index in range(count):
+        kind = KINDS[index % len(KINDS)]
+        subject = network(kind, rng, int(rng.integers(1, 9)))
+        certificate = certify(subject, refute=False, rate="any")
+        box = None if isinstance(subject, GatedCell) else (-np.ones(2), np.ones(2))
+        for name, model in MODELS.items():
+            claim = certify_run(certificate, model, box)
+            if not isinstance(claim, str):
+                for inputs in inputs_of(rng, steps):
+                    direction = rng.choice([-1.0, 1.0], subject.states)
+                    rows[name].append(largest_distance(subject, model, direction, inputs) / float(claim.value or 0.0))
+    for name, ratios in rows.items():
+        kept = np.array(ratios)
+        row = {"case": "runs outside of the bound", "format": name, "networks": count, "steps": steps}
+        keep(out, {**row, "runs": len(kept), "outside": int((kept > 1.0).sum()), "must": 0,
+                   "largest_share": float(kept.max(initial=0.0))}, "case", "format")  # fmt: skip
+
+
+def hardware_run(W: Array, E: Array, inputs: Array, model: ExecutionModel) -> Array:
+    """Return states ``(time, n)`` of ``x+ = tanh(W x + E u)`` in torch, with the rounded state between two steps."""
+    dtype = getattr(torch, model.format)
+    weights, drive = (torch.tensor(M, dtype=torch.float32).to(dtype) for M in (W, E))
+    driven = torch.tensor(inputs, dtype=torch.float32).to(dtype) @ drive.T
+    x, states = torch.zeros(len(W), dtype=dtype), []
+    for part in driven:
+        x = torch.tanh(torch.addmv(part, weights, x))
+        if model.state == "int8":
+            scale = x.abs().max() / 127.0
+            x = torch.round(x / scale) * scale
+        elif model.state != model.format:
+            x = x.to(getattr(torch, model.state)).to(dtype)
+        states.append(x)
+    return torch.stack(states).double().numpy()
+
+
+def ratio(out: Any, count: int, steps: int) -> None:
+    """Measure the bound over the largest error of long runs with 64 units."""
+    n = 64
+    limits = {"int8 state": 20, "bfloat16 state": 20, "float32": 1000}
+    found: dict[str, list[float]] = {name: [] for name in limits}
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        W, E = (M.astype(np.float32).astype(float) for M in (shrinking(rng, n, 0.9), rng.normal(size=(n, 2))))
+        subject = DrivenSystem(LureSystem(np.zeros((n, n)), np.eye(n), W, dt=1.0), "tanh", E)
+        certificate = certify(subject, refute=False)
+        inputs = rng.uniform(-1.0, 1.0, (steps, 2)).astype(np.float32).astype(float)
+        inputs[steps // 2 :] = np.repeat(rng.choice([-1.0, 1.0], (steps, 2)), 50, axis=0)[: steps - steps // 2]
+        x, exact = np.zeros(n), np.empty((steps, n))
+        for k, u in enumerate(inputs @ E.T):
+            exact[k] = x = np.tanh(W @ x + u)
+        for name in limits:
+            claim = certify_run(certificate, MODELS[name], (-np.ones(2), np.ones(2)))
+            assert not isinstance(claim, str), claim
+            error = np.linalg.norm(hardware_run(W, E, inputs, MODELS[name]) - exact, axis=1).max()
+            found[name].append(float(claim.value or 0.0) / float(error))
+    for name, must in limits.items():
+        row = {"case": "bound over largest error", "format": name, "units": n, "steps": steps, "networks": count}
+        reached = {"reached": float(np.median(found[name])), "least": min(found[name])}
+        keep(out, {**row, "must": must, **reached}, "case", "format")
+
+
+def seconds(out: Any, n: int) -> None:
+    """Measure the time of the claim beside that of the certificate."""
+    rng = np.random.default_rng(0)
+    W, E = shrinking(rng, n, 0.9), rng.normal(size=(n, 2))
+    subject = DrivenSystem(LureSystem(np.zeros((n, n)), np.eye(n), W, dt=1.0), "tanh", E)
+    own, certificate = processor(lambda: certify(subject, refute=False))
+    for name in ("float32", "int8 state"):
+        added, claim = processor(lambda name=name: certify_run(certificate, MODELS[name], (-np.ones(2), np.ones(2))))
+        assert not isinstance(claim, str), claim
+        row = {"case": "time of the claim beside the certificate", "format": name, "units": n, "certificate": own}
+        keep(out, {**row, "claim": added, "must": 1.0, "reached": added / own}, "case", "format")
+
+
+def main() -> None:
+    """Run the chosen parts."""
+    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "time"))
+    parser.add_argument("--networks", type=int, default=200)
+    parser.add_argument("--worst-steps", type=int, default=60, help="steps of a run with the worst rounding")
+    parser.add_argument("--steps", type=int, default=100_000, help="steps of a run in torch")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if "time" in options.only:
+        seconds(options.out, 256)
+    if "ratio" in options.only:
+        ratio(options.out, options.repeats, options.steps)
+    if "outside" in options.only:
+        outside(options.out, options.networks, options.worst_steps)
+
+
+if __name__ == "__main__":
+    main()
