@@ -279,4 +279,4 @@ class PeriodicGrowth(Unstable):
         require(distance < 1.0, "the first transitions may be singular")
         product = period(gates(subject.gate, inputs, self.head))
         matrix = Matrix(product, np.ones(product.shape[0]))
-        return self.outside(matrix, discrete=True, otherwise="no eigenvalue is proved to lie outside the unit circle")
+        return self.outside(matrix, discrete=True, reason="no eigenvalue is proved to lie outside the unit circle")
