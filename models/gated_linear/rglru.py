@@ -82,7 +82,8 @@ class RGLRUMixer(DiagonalMixer):
         self.linear_out = nn.Linear(inner, width)
         self.conv_1d = CausalConvolution(inner, taps)
         nn.init.normal_(self.conv_1d.weight, std=math.sqrt(CONVOLUTION_VARIANCE / taps))
-        nn.init.zeros_(self.conv_1d.bias)
+        if self.conv_1d.bias is not None:
+            nn.init.zeros_(self.conv_1d.bias)
         self.rg_lru = RGLRUGates(inner, heads)
 
     @property
