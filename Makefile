@@ -41,7 +41,7 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python
 
 $(VENV)/.installed-test: $(PINS) | $(BIN)/python
 	@echo "installing the toolkit and its test tools into $(VENV) (some minutes the first time; about 1.5 GB, or 6 GB with the CUDA build of torch)"
-	$(PIP) --editable '.[test,lint,docs]'
+	$(PIP) --editable '.[test,oracle,lint,docs]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-mutants: $(VENV)/.installed-test

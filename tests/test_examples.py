@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -113,6 +114,14 @@ def test_a_reservoir_recalls_and_is_certified(tmp_path, monkeypatch, capsys):
     assert "certified: differences shrink at least by the factor 0.97" in out
     certificate = certify(load_subject(tmp_path / "reservoir.safetensors").subject, rate="any")
     assert certificate.verdict is Verdict.CERTIFIED
+
+
+def test_a_trained_mamba2_has_states_below_its_bounds(tmp_path, monkeypatch, capsys):
+    out = play("gated_memory.py", tmp_path, monkeypatch, capsys)
+    assert "certified, proofs checked again: True" in out
+    pairs = re.findall(r"head \d: ([\d.]+) \(([\d.]+)\); an input", out)
+    assert len(pairs) == 8
+    assert all(float(bound) > float(state) > 0.0 for bound, state in pairs)
 
 
 def test_growing_gain_goes_from_certified_to_refuted_in_this_order(tmp_path, monkeypatch):

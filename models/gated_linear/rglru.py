@@ -21,6 +21,9 @@ SHARPNESS = 8.0
 SLOWEST, FASTEST = 0.999, 0.9
 """Range of ``exp(-softplus(recurrent_param))`` at the start of training, in the paper."""
 
+CONVOLUTION_VARIANCE = 0.01
+"""Variance of the sum of a convolution's taps at the start of training, in the paper's code: gates start near 1/2."""
+
 
 class RGLRUGates(nn.Module):
     """Gates and decay parameters of an RG-LRU.
@@ -78,6 +81,9 @@ class RGLRUMixer(DiagonalMixer):
         self.linear_x = nn.Linear(width, inner)
         self.linear_out = nn.Linear(inner, width)
         self.conv_1d = CausalConvolution(inner, taps)
+        nn.init.normal_(self.conv_1d.weight, std=math.sqrt(CONVOLUTION_VARIANCE / taps))
+        if self.conv_1d.bias is not None:
+            nn.init.zeros_(self.conv_1d.bias)
         self.rg_lru = RGLRUGates(inner, heads)
 
     @property

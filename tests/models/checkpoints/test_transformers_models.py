@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib.util import find_spec
 
@@ -15,6 +16,7 @@ sys.modules.setdefault("torchvision", None)  # type: ignore[arg-type] - imported
 import transformers  # noqa: E402
 
 from stability.models.checkpoints import open_checkpoint  # noqa: E402
+from stability.reports.cli import run  # noqa: E402
 from stability.systems import DeltaInjection, InputBox  # noqa: E402
 
 from ...stability.gated_runs import decays  # noqa: E402
@@ -233,13 +235,15 @@ def delta_keys(mixer: torch.nn.Module, u, heads: int):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_states_are_those_of_transformers_and_within_the_proved_bounds(name, tmp_path, rng) -> None:
+def test_states_are_those_of_transformers_and_within_the_proved_bounds(name, tmp_path, rng, capsys) -> None:
     family, options = MODELS[name]
     model = tiny_model(family, options)
     model.save_pretrained(tmp_path)
     checkpoint = open_checkpoint(tmp_path, step_limits=True)
     assert {layer.type for layer in checkpoint.layers} == {TYPES.get(family, "Mamba-2")}
     assert len(checkpoint.layers) + len(checkpoint.skipped) == options["num_hidden_layers"]
+    assert run(["certify", str(tmp_path), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["layers"]) == len(checkpoint.layers)
     tokens = torch.randint(1, TOKENS, (1, STEPS))
     inputs, expected, modules = mixer_runs(model, checkpoint.layers, tokens)
     for stored in checkpoint.layers:
