@@ -17,15 +17,19 @@ def run_claim(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((c for c in claims if c["name"] == "as_it_runs" and c["verdict"] == "certified"), None)
 
 
+def run_arithmetic(claim: Mapping[str, Any]) -> str:
+    """Return the arithmetic of a claim about a run: its format, and that of the state if it is another."""
+    said = re.search(r"run in (\w+) arithmetic \((.*?)\)", str(claim["statement"]))
+    state = re.search(r"state in [^,]+", said[2]) if said else None
+    return f"{said[1] if said else ''}{f' with the {state[0]}' if state else ''}".strip()
+
+
 def rounding_words(summary: Mapping[str, Any]) -> list[str]:
     """Say how far a run in finite precision is from exact states at most, or why that is not proved."""
     claim, why = run_claim(summary), summary.get("meta", {}).get("as_it_runs")
     if claim is not None:
-        said = re.search(r"run in (\w+) arithmetic \((.*?)\)", str(claim["statement"]))
-        state = re.search(r"state in [^,]+", said[2]) if said else None
-        arithmetic = f"{said[1] if said else ''}{f' with the {state[0]}' if state else ''}".strip()
         return [
-            f"a run in {arithmetic} stays within {at_most(claim['value'])} of the exact states at every step (proved)"
+            f"a run in {run_arithmetic(claim)} stays within {at_most(claim['value'])} of the exact states at every step (proved)"
         ]
     return [f"no bound for a run: {why}"] if isinstance(why, str) else []
 

@@ -27,11 +27,13 @@ from stability.display import Displayed, draw_envelope, number
 from stability.errors import ConfigurationError, StabilityError
 from stability.exact_verification import check_exact
 from stability.kernel.checks import as_choice
-from stability.kernel.format.claims import Claim, Evidence, Verdict
+from stability.kernel.format.claims import Claim, Evidence, Proof, Verdict
 from stability.kernel.format.fields import Refused
 from stability.kernel.format.sentences import OPEN, phrase_of
 from stability.kernel.format.serialization import digest_of
 from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.systems.gated_linear import GatedLinearLayer
+from stability.kernel.theorems.gated_linear_bounds import FLOAT32_ONE, most_forgotten
 from stability.recovery import proved_pairs
 from stability.threads import threads_for
 
@@ -224,6 +226,7 @@ signal, any two trajectories x, y satisfy |x(t) - y(t)|_2 <= 1.00001 * exp(-0.99
     checks: tuple[Check, ...] = ()
     try:
         problem = _cover_problem(certificate) or _further_claims_problem(main, certificate.claims)
+        problem = ACCUMULATES if problem is None and _hides_accumulators(subject, main) else problem
         title = describe_subject(subject)
     except Exception as error:  # noqa: BLE001 - a certificate built in memory may hold anything
         problem, title = f"the certificate is malformed ({_error_text(error)})", ""
@@ -279,6 +282,18 @@ def _verify_checkpoint(certificate: Any, weights: Any) -> Verification:
     return Verification(True, reason, tuple(checks), verdict, "proved", statement, subject=subject, discrete=True)
 
 
+ACCUMULATES = "units of this layer are accumulators under every input, and the certificate does not say so"
+
+
+def _hides_accumulators(layer: Any, main: Claim) -> bool:
+    """Return True if a layer is certified, and some of its units are accumulators."""
+    if not isinstance(layer, GatedLinearLayer) or main.verdict is not Verdict.CERTIFIED:
+        return False
+    units = np.flatnonzero(most_forgotten(layer) <= FLOAT32_ONE).astype(float)
+    claim = Claim("forgetting", "", Verdict.REFUTED, Proof("accumulator", {"units": units}))
+    return bool(units.size) and RULES["accumulator"](layer, claim)[0]
+
+
 def _layer_problem(record: LayerClaims, stored: Mapping[int, CheckpointLayer], checks: list[Check]) -> str | None:
     """Check the claims of one layer, append the outcomes, and return the first reason of a refusal or ``None``."""
     found = stored.get(record.layer)
@@ -291,6 +306,8 @@ def _layer_problem(record: LayerClaims, stored: Mapping[int, CheckpointLayer], c
         return f"the main claim of layer {record.layer} must be its state bound or its forgetting, not {main.name!r}"
     found_checks = [verify_claim(layer, claim) for claim in record.claims]
     checks += [replace(check, claim=f"layer {record.layer}, {check.claim}") for check in found_checks]
+    if _hides_accumulators(layer, main):
+        return f"layer {record.layer}: {ACCUMULATES}"
     wrong = next((f"layer {record.layer}, {c.claim}: {c.reason}" for c in found_checks if not c.valid), None)
     return wrong or _further_claims_problem(main, tuple(further))
 

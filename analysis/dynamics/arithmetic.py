@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -267,9 +267,7 @@ def state_formats(
     box = tuple(np.broadcast_to(np.asarray(end, dtype=np.float64), (model.input_size,)) for end in (low, high))
     rows = []
     for asked in formats:
-        execution = as_model(asked)
-        if not isinstance(asked, ExecutionModel):
-            execution = replace(ExecutionModel("float32", execution.state), weight_error=model.weight_error("float32"))
+        execution = as_model(asked if isinstance(asked, ExecutionModel) else ExecutionModel("float32", asked), model)
         claim = certify_run(certificate, execution, box)  # type: ignore[arg-type]
         run = run_in(model, x, execution)
         size = math.sqrt(model.hidden_size) if isinstance(claim, str) else _size(claim, run)

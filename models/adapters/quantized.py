@@ -6,6 +6,7 @@ integer is exact in float64, which torch's own ``dequantize`` (float32) is not.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,28 @@ def execution_of(module: Any) -> ExecutionModel | None:
         return None
     parts = [part for part in module.modules() if is_quantized(part)]
     if parts:
-        whole = any(weight.is_quantized for part in parts for weight in part.get_weight().values())
+        stored: list[dict[str, torch.Tensor]] = [part.get_weight() for part in parts]  # type: ignore[operator]
+        whole = any(weight.is_quantized for weights in stored for weight in weights.values())
         return ExecutionModel("float32", factors="int7" if whole else "")
     formats = {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.is_floating_point()} & set(FORMATS)
     return ExecutionModel(max(formats, key=lambda name: FORMATS[name].unit)) if formats else None
 
 
-register_execution(execution_of)
+def refined(model: ExecutionModel, module: Any) -> ExecutionModel:
+    """Return a model of arithmetic with the error of a module's computed weights, and the size of its two biases."""
+    measure = getattr(module, "weight_error", None)
+    error = float(measure(model.format)) if callable(measure) else 0.0  # type: ignore[arg-type]
+    biases = [
+        float(bias.detach().abs().max())
+        for part in (module.modules() if isinstance(module, nn.Module) else ())
+        if isinstance(part, (nn.RNN, nn.RNNCell))
+        for name, bias in part.named_parameters(recurse=False)
+        if name.startswith("bias") and bias.numel()
+    ]
+    return replace(model, weight_error=max(model.weight_error, error), biases=max(model.biases, *biases, 0.0))
+
+
+register_execution(execution_of, refined)
 
 
 def quantized_weights(module: Any) -> RecurrentWeights:

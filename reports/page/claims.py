@@ -12,6 +12,7 @@ from stability.kernel.format.sentences import at_most
 
 from ..formatting import bound, count, metric_word, number, percent
 from ..layer_bounds import state_size
+from ..rounding import run_arithmetic, run_claim
 from ..stored.facts import (
     between,
     bounds,
@@ -169,6 +170,10 @@ def covered(model: ModelRecord) -> str:
         factor = model.margins.get("gain_certified")
         scaled = "slopes of the activation" if is_loop(model) else "recurrent weights"
         points += [] if factor is None else [f"{scaled} scaled by up to ×\u00a0{bound(factor, 3, up=False)}"]
+        run = run_claim(summary)
+        if run is not None:
+            near = bound(float(run["value"]), 3, up=True)
+            points.append(f"a run in {run_arithmetic(run)} under inputs like the data, within {near} of exact states")
     return "; ".join(points)
 
 
@@ -176,8 +181,10 @@ def not_covered(model: ModelRecord) -> str:
     """List the effects and inputs that a proof does not cover."""
     rounding = ((model.certificate or {}).get("meta") or {}).get("rounding") or {}
     relative = rounding.get("relative")
-    points = ["rounding of a float32 or float64 run"]
+    run = run_claim(model.certificate or {})
+    points = ["rounding of a float32 or float64 run" if run is None else "rounding in other arithmetic"]
     if isinstance(relative, (int, float)) and isinstance(rounding.get("sequences"), (int, float)):
+        points[0] += "" if run is None else ", and under other inputs"
         points[0] += f" (measured: {number(relative, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
     points += [] if model.is_discrete else ["a numerical integrator"]
     points += ["how fast the whole network forgets"] if is_layerwise(model) else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -266,20 +265,28 @@ _PROOFS = ("multiplier_lmi", "pair_norm", "interval_jacobian", "interval_lmi")
 
 
 _IMPLIED: list[Callable[[Any], ExecutionModel | None]] = []
+_REFINED: list[Callable[[ExecutionModel, Any], ExecutionModel]] = []
 
 
-def register_execution(function: Callable[[Any], ExecutionModel | None]) -> None:
-    """Register a function that returns the arithmetic in which an object runs, or ``None`` where it knows none."""
-    _IMPLIED.insert(0, function)
+def register_execution(
+    implied: Callable[[Any], ExecutionModel | None], refined: Callable[[ExecutionModel, Any], ExecutionModel]
+) -> None:
+    """Register what is known about the arithmetic of a kind of network.
+
+    Args:
+        implied: returns the arithmetic in which an object runs, or ``None`` where it knows none.
+        refined: adds to a model the errors of the object, such as that of weights that it computes.
+    """
+    _IMPLIED.insert(0, implied)
+    _REFINED.insert(0, refined)
 
 
 def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> ExecutionModel:
-    """Return the execution model of a format's name, with the error of weights that the network computes.
+    """Return the execution model of a network in some arithmetic.
 
     Args:
-        arithmetic: the name, ``"module"`` for the arithmetic of the network's own module, or a model, which is
-            returned unchanged.
-        network: object with ``weight_error(format)``, or any other.
+        arithmetic: name of a format, ``"module"`` for the arithmetic of the network's own module, or a model.
+        network: the network, whose computed weights and added biases the model then covers; ``None`` for none.
 
     Raises:
         ConfigurationError: an unknown format, or ``"module"`` for an object that is no module.
@@ -288,13 +295,12 @@ def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> Execution
         >>> as_model("int8:64").state
         'int8:64'
     """
-    if isinstance(arithmetic, ExecutionModel):
-        return arithmetic
     if arithmetic == "module":
-        model = next((found for function in _IMPLIED if (found := function(network)) is not None), None)
-        if model is None:
+        found = next((model for function in _IMPLIED if (model := function(network)) is not None), None)
+        if found is None:
             raise ConfigurationError(f"arithmetic 'module' needs a torch module, got {type(network).__name__}")
     else:
-        model = ExecutionModel(str(arithmetic))
-    measure = getattr(network, "weight_error", None)
-    return replace(model, weight_error=measure(model.format)) if callable(measure) else model
+        found = arithmetic if isinstance(arithmetic, ExecutionModel) else ExecutionModel(str(arithmetic))
+    for function in _REFINED:
+        found = function(found, network)
+    return found

@@ -86,6 +86,8 @@ class ExecutionModel:
             ``products``, by halves.
         weight_error: further difference of the weights that run from those of the certificate, relative to the largest
             entry of each matrix: for weights that the network computes from its parameters.
+        biases: largest absolute value of biases that the network adds one by one, where the certified bias is their
+            sum, as of ``torch.nn.RNN``.
         ulps: error bound of tanh, sigmoid and exp in units in the last place of ``format``; by default 4 for float32
             and float64, and 1 for narrower formats, whose functions are computed in float32 and rounded.
         flush: True if results below the smallest normal number become zero.
@@ -106,6 +108,7 @@ class ExecutionModel:
     weights: str = ""
     summation: str = "any"
     weight_error: float = 0.0
+    biases: float = 0.0
     ulps: float = 0.0
     flush: bool = False
 
@@ -136,9 +139,11 @@ class ExecutionModel:
             raise ConfigurationError(f"ulps must be a number in [0.5, 64] and flush true or false, got {ulps!r}")
         if type(self.weight_error) not in (int, float) or not 0.0 <= self.weight_error < 0.1:
             raise ConfigurationError(f"weight_error must be a number in [0, 0.1), got {self.weight_error!r}")
-        numbers = {"ulps": float(ulps), "weight_error": float(self.weight_error)}
+        if type(self.biases) not in (int, float) or not 0.0 <= self.biases < 1e30:
+            raise ConfigurationError(f"biases must be a number in [0, 1e30), got {self.biases!r}")
+        numbers = {"ulps": ulps, "weight_error": self.weight_error, "biases": self.biases}
         used = {"format": name, "state": state, "accumulation": accumulation, "weights": self.weights or name}
-        vars(self).update(**used, **numbers)
+        vars(self).update(**used, **{key: float(value) for key, value in numbers.items()})
 
     def payload(self) -> dict[str, Any]:
         """Return all settings, as a proof holds them."""
@@ -151,7 +156,7 @@ class ExecutionModel:
         Raises:
             ConfigurationError: settings that are missing, unknown or of another type.
         """
-        types = {"ulps": float, "weight_error": float, "flush": bool}
+        types = {"ulps": float, "weight_error": float, "biases": float, "flush": bool}
         names = {field.name for field in fields(cls)}
         if set(data) != names or any(type(data[name]) is not types.get(name, str) for name in names):
             raise ConfigurationError(f"an execution model has the settings {', '.join(sorted(names))}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.activations import activation
 
-GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
+GATES: dict[str, tuple[str, ...]] = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
 
 
 class Arithmetic(NamedTuple):

@@ -129,7 +129,8 @@ def diagonal_blocks(matrix: Array) -> list[Array]:
         [[0], [1]]
     """
     linked = (matrix != 0.0) | (matrix.T != 0.0)
-    left, blocks = np.ones(len(matrix), dtype=bool), []
+    left = np.ones(len(matrix), dtype=bool)
+    blocks: list[Array] = []
     for first in range(len(matrix)):
         if not left[first]:
             continue

@@ -17,7 +17,7 @@ from stability.kernel.arithmetic.directed_functions import norm_above, upper
 from stability.kernel.arithmetic.discretization import step_matrices
 from stability.kernel.arithmetic.floating_point import EPS, LOST
 from stability.kernel.arithmetic.intervals import Interval, upper_product
-from stability.kernel.format.fields import require
+from stability.kernel.format.fields import Refused, require
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.execution import ExecutionModel
 from stability.kernel.systems.gated_bounds import gate_bounds
@@ -98,7 +98,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
     if model.summation == "any":
         z_terms, x_terms = (counts[a] + counts[b] + counts[c] for a, b, c in ("CDE", "ABF"))
         counts = dict(zip("CDEABF", (z_terms,) * 3 + (x_terms,) * 3))
-    terms = int(max(sum(counts[k] for k in keys).max(initial=0) for keys in ("CDE", "ABF")))
+    terms = max(int(sum((counts[k] for k in keys), np.zeros(1)).max(initial=0)) for keys in ("CDE", "ABF"))
     # rounding and change of each weight; a product with zero, and adding it, is exact
     gammas = {name: model.relative_error(n_terms, count, stages or 1) for name, n_terms in counts.items()}
     changed = changed_weights(system, matrices, model.weight_error)
@@ -106,7 +106,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
         name: upper(gammas[name][:, None] * upper(matrix + changed[name]) + changed[name])
         for name, matrix in matrices.items()
     }
-    bias = np.abs(subject.b)
+    bias = np.maximum(np.abs(subject.b), model.biases)
     bias_change = model.weight_error * bias.max(initial=0.0)
     largest = max(float(x.max(initial=0.0)) for x in (*matrices.values(), states.entries, inputs, bias))
     lost = model.lost * passes(system)
@@ -192,6 +192,7 @@ def pair_step_error(subject: PairwiseSystem, model: ExecutionModel, size: float,
     require(not model.factor_errors(np.ones(1)).any(), "factors in integers are not covered for networks on pairs")
     W, V, b = np.abs(subject.W), np.abs(subject.V), np.abs(subject.b)
     bias = b if len(b) == subject.states else np.concatenate([b, b])  # inside of modReLU
+    bias = np.maximum(bias, model.biases)
     terms = int((np.count_nonzero(W, axis=1) + np.count_nonzero(V, axis=1)).max())
     states = StateSet(np.full(subject.states, size), np.zeros(subject.states), size)
     z_size = upper(states.products(W) + upper_product(V, inputs) + bias)
@@ -230,9 +231,11 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
     Raises:
         Refused: numbers beyond the range of the formats, or a cell without a box of its inputs.
     """
-    require(cell.input_low is not None and cell.input_high is not None, "the cell has no box of its inputs")
+    low, high = cell.input_low, cell.input_high
+    if low is None or high is None:
+        raise Refused("the cell has no box of its inputs")
     gates, m = gate_bounds(cell, box), cell.hidden
-    inputs = np.maximum(np.abs(cell.input_low), np.abs(cell.input_high))
+    inputs: Array = np.maximum(np.abs(low), np.abs(high))
     h_size = box.magnitude[:m]
     error = model.relative_error(m + cell.inputs, OPERATIONS)
     unit, relative = model.relative_error(0, 1), model.function_error
@@ -266,9 +269,10 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
         size = upper(x[0] + y[0])
         return size, upper(x[1] + y[1] + unit * upper(size + x[1] + y[1]) + lost)
 
-    rows = {name: slice(k * m, (k + 1) * m) for k, name in enumerate(GATES[cell.kind])}
+    names: tuple[str, ...] = GATES[cell.kind]
+    rows = {name: slice(k * m, (k + 1) * m) for k, name in enumerate(names)}
     if cell.kind == "lstm":
-        i, f, g, o = (gate(name, z_error[rows[name]]) for name in GATES["lstm"])
+        i, f, g, o = (gate(name, z_error[rows[name]]) for name in names)
         c = total(product(f, (box.magnitude[m:], np.zeros(m))), product(i, g))
         t_size = gates["t"].magnitude
         t = t_size, upper(c[1] + relative * upper(t_size + c[1]) + model.function_lost)
