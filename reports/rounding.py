@@ -28,9 +28,8 @@ def rounding_words(summary: Mapping[str, Any]) -> list[str]:
     """Say how far a run in finite precision is from exact states at most, or why that is not proved."""
     claim, why = run_claim(summary), summary.get("meta", {}).get("as_it_runs")
     if claim is not None:
-        return [
-            f"a run in {run_arithmetic(claim)} stays within {at_most(claim['value'])} of the exact states at every step (proved)"
-        ]
+        near = at_most(claim["value"])
+        return [f"a run in {run_arithmetic(claim)} stays within {near} of the exact states at every step (proved)"]
     return [f"no bound for a run: {why}"] if isinstance(why, str) else []
 
 
