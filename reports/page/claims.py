@@ -173,19 +173,28 @@ def covered(model: ModelRecord) -> str:
         run = run_claim(summary)
         if run is not None:
             near = bound(float(run["value"]), 3, up=True)
-            points.append(f"a run in {run_arithmetic(run)} under inputs like the data, within {near} of exact states")
+            points.append(
+                f"a run in {run_arithmetic(run)} under inputs like the data, within {near} of exact states"
+                + _measured_rounding(model)
+            )
     return "; ".join(points)
+
+
+def _measured_rounding(model: ModelRecord) -> str:
+    """Return the measured distance of a run to one in float64, in brackets; empty without a measurement."""
+    rounding = ((model.certificate or {}).get("meta") or {}).get("rounding") or {}
+    relative, sequences = rounding.get("relative"), rounding.get("sequences")
+    if not isinstance(relative, (int, float)) or not isinstance(sequences, (int, float)):
+        return ""
+    return f" (measured: {number(relative, 2)} of the state's size, {count(sequences)} sequences)"
 
 
 def not_covered(model: ModelRecord) -> str:
     """List the effects and inputs that a proof does not cover."""
-    rounding = ((model.certificate or {}).get("meta") or {}).get("rounding") or {}
-    relative = rounding.get("relative")
-    run = run_claim(model.certificate or {})
-    points = ["rounding of a float32 or float64 run" if run is None else "rounding in other arithmetic"]
-    if isinstance(relative, (int, float)) and isinstance(rounding.get("sequences"), (int, float)):
-        points[0] += "" if run is None else ", and under other inputs"
-        points[0] += f" (measured: {number(relative, 2)} of the state's size, {count(rounding['sequences'])} sequences)"
+    if run_claim(model.certificate or {}) is None:
+        points = ["rounding of a float32 or float64 run" + _measured_rounding(model)]
+    else:
+        points = ["rounding in other arithmetic or under other inputs"]
     points += [] if model.is_discrete else ["a numerical integrator"]
     points += ["how fast the whole network forgets"] if is_layerwise(model) else []
     points += ["inputs outside that range"] if proved_range(model) else []
