@@ -32,7 +32,7 @@ def test_a_latch_that_its_data_never_switch() -> None:
     assert claim.proof.data["high"] == pytest.approx([0.22])
     assert "[−0.22, 0.22]" in text
     assert "proved" in text
-    assert "not globally stable" in vocabulary.sentence(view(both), True)
+    assert "counterexample" in vocabulary.sentence(view(both), True)
     assert "contraction under inputs in a box" in [name for name, *_ in vocabulary.weaker(view(both))]
     boxed = view(certify(LATCH, input_box=(-0.2, 0.2)))
     assert "contraction under every input" in [name for name, *_ in vocabulary.weaker(boxed)]
@@ -51,8 +51,8 @@ def test_a_refuted_network_forgets_what_it_is_certified_to_forget() -> None:
     assert least < times["recovery"] == alone.time <= least + 1
     assert times["memory"] > times["recovery"]  # states differ by more than 1 there
     facts = dict(vocabulary.like_data(found, True))
-    assert facts["recovery time, for inputs like the data"].startswith(f"{times['recovery']} steps: ")
-    assert facts["memory horizon, for inputs like the data"].startswith(f"{times['memory']} steps: ")
+    assert facts["recovery time, for inputs like the data"].startswith(f"{times['recovery']} steps")
+    assert facts["memory horizon, for inputs like the data"].startswith(f"{times['memory']} steps")
 
 
 def test_data_that_switch_it() -> None:
