@@ -127,7 +127,7 @@ def test_a_network_of_the_users_own_is_repaired_and_its_folder_certified(tmp_pat
     assert run(["train", "--from", f"{Path(__file__).stem}:own", *small, "--out", folder]) == 0
     said = capsys.readouterr().out
     assert "before: proven not stable" in said
-    assert "after: certified, gain from inputs to states at most 2 (proved)" in said
+    assert "after: proven stable, gain from inputs to states at most 2 (proved)" in said
     (command,) = (line.split("next: stability ")[1] for line in said.splitlines() if "next: " in line)
     assert command == f"certify {folder}"
     assert run([*command.split(), "-o", str(tmp_path / "c.json"), "--quiet"]) == 0
