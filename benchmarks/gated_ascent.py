@@ -48,8 +48,8 @@ def values(signal: Any, u: Tensor) -> Tensor:
         past = F.pad(x, (0, 0, len(taps) - 1, 0))
         shifted = (taps[j] * past[:, len(taps) - 1 - j :][:, : x.shape[1]] for j in range(len(taps)))
         return sum(shifted, tensor(signal.bias))
-    if isinstance(signal, s.SiLU):
-        return F.silu(x)
+    if isinstance(signal, (s.SiLU, s.Tanh)):
+        return F.silu(x) if isinstance(signal, s.SiLU) else torch.tanh(x)
     assert isinstance(signal, s.Normalized), type(signal)
     return tensor(signal.weight) * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + signal.eps)
 
@@ -64,6 +64,8 @@ def log_decays(gate: Any, u: Tensor) -> Tensor:
     if isinstance(gate, s.SoftplusGate):
         step = steps(gate, u) if np.ndim(gate.log_rate) == 1 else steps(gate, u).unsqueeze(-1)
         return (1.0 if gate.growing else -1.0) * tensor(gate.log_rate).exp() * step
+    if isinstance(gate, s.RWKVGate):
+        return -math.exp(-0.5) * torch.sigmoid(values(gate.signal, u))
     if isinstance(gate, s.RGLRUGate):
         return -8.0 * torch.sigmoid(values(gate.signal, u)) * F.softplus(tensor(gate.parameter), threshold=700.0)
     if isinstance(gate, s.RatioGate):
@@ -82,6 +84,8 @@ def log_decays(gate: Any, u: Tensor) -> Tensor:
 def run(layer: s.GatedLinearLayer, u: Tensor, keys: Tensor, start: Tensor | None = None) -> Tensor:
     """Return the states ``(batch, time, ...)`` from zero, or those after the window of ``u`` filled from ``start``.
 
+    Values of RWKV-7 are those of the layer itself, without a share of the first layer's.
+
     Args:
         layer: the layer.
         u: inputs ``(batch, time, d)``.
@@ -91,7 +95,7 @@ def run(layer: s.GatedLinearLayer, u: Tensor, keys: Tensor, start: Tensor | None
     """
     b, log = layer.injection, log_decays(layer.gate, u)
     a, found = log.exp(), [values(signal, u) for signal in b.signals]
-    k, v, beta = keys / (keys.square().sum(-1, keepdim=True) + 1e-6).sqrt(), None, None
+    k, v, beta, removed = keys / (keys.square().sum(-1, keepdim=True) + 1e-6).sqrt(), None, None, None
     if isinstance(b, s.StepInjection):
         dt = steps(layer.gate, u)  # pyright: ignore[reportArgumentType]
         if a.ndim == 4:
@@ -116,6 +120,12 @@ def run(layer: s.GatedLinearLayer, u: Tensor, keys: Tensor, start: Tensor | None
             q = found[2] if b.cap is None else b.cap * torch.tanh(found[2] / b.cap)
             added = q.exp()[..., None, None] * added
         a = a.unflatten(-1, (b.heads, -1)) if layer.units != b.heads else a
+    elif isinstance(b, s.RWKVInjection):
+        value, key, rate = (x.unflatten(-1, (b.heads, -1)) for x in found)
+        removal, replacement = (tensor(x).unflatten(-1, (b.heads, -1)) for x in (b.removal, b.replacement))
+        k, rate = F.normalize(removal * key, dim=-1).unsqueeze(-1), torch.sigmoid(rate)
+        added = value.unsqueeze(-1) * (key * (1.0 + (rate - 1.0) * replacement)).unsqueeze(-2)
+        a, removed = a.unflatten(-1, (b.heads, 1, -1)), (rate * k.squeeze(-1)).unsqueeze(-2)
     elif isinstance(b, s.LinearInjection):
         rows, angle = u @ tensor(b.weight).T, keys[:, :1, :, 0]
         exponent = torch.complex(log[:, :1], angle)  # Lambda Delta
@@ -131,7 +141,8 @@ def run(layer: s.GatedLinearLayer, u: Tensor, keys: Tensor, start: Tensor | None
     first = 0 if start is None else layer.taps - 1
     h, out = torch.zeros_like(added[:, 0]) if start is None else start, []
     for t in range(first, u.shape[1]):
-        h = a[:, t].reshape(a[:, t].shape + (1,) * (h.ndim - a.ndim + 1)) * h
+        erased = 0.0 if removed is None else (h @ k[:, t]) * removed[:, t]
+        h = a[:, t].reshape(a[:, t].shape + (1,) * (h.ndim - a.ndim + 1)) * h - erased
         if v is not None and beta is not None:
             write = v[:, t] - torch.einsum("bhk,bhkv->bhv", k[:, t], h)
             h = h + (beta[:, t, :, None] * k[:, t]).unsqueeze(-1) * write.unsqueeze(-2)

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch import Tensor
 
 import stability.models  # noqa: F401 - registers the readers of checkpoints
@@ -38,7 +39,7 @@ from stability.kernel.format.theorem_table import worded
 from stability.kernel.theorems.gated_linear_bounds import horizons
 from stability.models import LAYERS, SequenceModel, save
 from stability.search.gated_linear import certify_checkpoint, layer_claims
-from stability.systems import Affine, ConstantGate, DeltaInjection, GatedLinearLayer, LinearInjection
+from stability.systems import Affine, ConstantGate, DeltaInjection, GatedLinearLayer, LinearInjection, RWKVInjection
 from tests.stability import gated_runs
 
 from .gated_ascent import ascend, inputs, log_decays, run, sizes, tensor
@@ -134,6 +135,9 @@ def reached(layer: GatedLinearLayer, bounds: Bounds, seed: int = 0) -> tuple[Bou
             start = torch.polar(limit.expand_as(parts).contiguous(), parts)
         else:
             start = parts / parts.flatten(2).norm(dim=-1, keepdim=True) * limit
+            if isinstance(layer.injection, RWKVInjection):  # the bound holds in a weighted norm
+                p = tensor(sum(expit(x) for x in layer.injection.rate.bounds)).reshape(units, -1)
+                start = start * (p.amin(1) / p.amax(1)).sqrt()[:, None]
         return largest(x, keys, start.reshape(shape))
 
     def moved(x: Tensor, keys: Tensor, y: Tensor) -> Tensor:

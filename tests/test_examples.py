@@ -118,10 +118,16 @@ def test_a_reservoir_recalls_and_is_certified(tmp_path, monkeypatch, capsys):
 
 def test_a_trained_mamba2_has_states_below_its_bounds(tmp_path, monkeypatch, capsys):
     out = play("gated_memory.py", tmp_path, monkeypatch, capsys)
-    assert "certified, proofs checked again: True" in out
+    assert out.count("certified, proofs checked again: True") == 2
     pairs = re.findall(r"head \d: ([\d.]+) \(([\d.]+)\); an input", out)
     assert len(pairs) == 8
     assert all(float(bound) > float(state) > 0.0 for bound, state in pairs)
+    losses = re.search(r"text: ([\d.]+) nats, with floors ([\d.]+)", out)
+    assert losses
+    assert abs(float(losses[1]) - float(losses[2])) < 1e-3
+    horizons = re.findall(r"horizon ([\d,]+|inf) steps, with floors ([\d,]+)\n", out)
+    assert len(horizons) == 2
+    assert all(float(after.replace(",", "")) < 0.5 * float(before.replace(",", "")) for before, after in horizons)
 
 
 def test_growing_gain_goes_from_certified_to_refuted_in_this_order(tmp_path, monkeypatch):
