@@ -51,7 +51,7 @@ def meanings(rows: list[Any]) -> list[tuple[str, str]]:
     ]
     if any("measured" in row for row in rows):
         found.append(("bound / measured", "proven state bound over largest measured state, in the median unit"))
-        found.append(("measured horizon", "largest on the data; it ends with a sequence"))
+        found.append(("measured horizon", "largest on the data; at most a sequence's length plus the convolution's"))
     return found
 
 

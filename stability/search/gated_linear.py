@@ -168,7 +168,7 @@ def certify_checkpoint(
         input_set: ``norm`` (every input of the norm in front of the layer), ``vocabulary`` (every sequence of tokens;
             first layer only) or ``box``.
         box: bounds of the inputs of a layer, behind its norm: two numbers for all entries of all layers, or a mapping
-            from the number of a layer to two vectors.
+            from layer numbers to two vectors.
         step_limits: apply the limits of Mamba-2's step in ``config.json``. transformers and mamba_ssm apply them to
             whole sequences, not when they decode token by token.
         tol: weight of an input below which it counts as forgotten.
@@ -177,14 +177,14 @@ def certify_checkpoint(
         The certificate, which holds digests of the weights.
 
     Raises:
-        ConfigurationError: a layer that is not there, an unknown input set, a box that is missing or has no use, or
-            step limits that no layer has.
+        ConfigurationError: a missing layer, an unknown input set, a missing or unused box, or step limits that no
+            layer has.
         UnsupportedError: a file without gated linear layers.
     """
     if input_set not in INPUT_SETS:
         raise ConfigurationError(f"input_set must be one of {', '.join(INPUT_SETS)}, got {input_set!r}")
     if (input_set == "box") is (box is None):
-        raise ConfigurationError("the input set 'box' needs bounds of the inputs, and no other set has a use for them")
+        raise ConfigurationError("the input set 'box' needs bounds of the inputs; no other input set takes any")
     wanted, found, limited = None if layers is None else sorted(set(layers)), [], False
     for one in checkpoint_layers(weights) if stored is None else stored:
         if wanted is not None and one.index not in wanted:
