@@ -74,7 +74,7 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
             return claim
     if not any(proof.kind in _PROOFS for proof in proofs):
         return "contraction under every input is not proved, so rounding errors may accumulate"
-    return f"{model.state} is too coarse for the proved rate; try more bits or a network that contracts faster"
+    return f"{model.format} operations on {model.state} states are too coarse for the proved rate; try more bits"
 
 
 def _guarded(search: Search, *arguments: Any) -> list[tuple[str, Data]]:
