@@ -1,4 +1,4 @@
-"""Claims about a gated linear layer: state bound, decay, gain, and the refutations of both.
+"""Search for claims about a gated linear layer: state bound, decay and gain, or a refutation.
 
 The bounds are those that the checker computes from the weights, raised by ``ALLOWANCE``, so that a checker with another
 order of summation accepts them too.
@@ -94,15 +94,15 @@ def _periodic_claim(layer: GatedLinearLayer) -> Claim | None:
 
 @np.errstate(all="ignore")  # bounds that overflow are infinite or NaN, which no theorem accepts
 def layer_claims(layer: GatedLinearLayer, tol: float = TOLERANCE) -> tuple[Claim, ...]:
-    """Return what is proved of a layer; the first claim is the main one.
+    """Return the claims about a layer; the first claim is the main one.
 
     Args:
         layer: the layer.
         tol: weight of an input below which it counts as forgotten.
 
     Returns:
-        A refutation first, if there is one; else the state bound, or that it is open. Then state bound, decay and gain
-        as far as they are proved.
+        First the main claim: a refutation if there is one, else the state bound, certified or undecided. Then the other
+        proved claims among state bound, decay and gain.
     """
     growth = _growth_claim(layer)
     bound = None if growth else _bound_claim(layer, "state_bound")
