@@ -153,7 +153,7 @@ def _measured(path: str, options: LayerOptions, data: DataOptions) -> tuple[Iter
 
     text, file = options.text, data.file
     if (text and (file or is_own_model(Path(path)))) or (options.tokenizer and not text):
-        raise ConfigurationError("--text is for checkpoints of language models, without --data; --tokenizer needs --text")
+        raise ConfigurationError("--text is for a language model without --data, and --tokenizer needs --text")
     if is_own_model(Path(path)):
         subject = open_with_task(path, data, Compute())
         network, inputs = subject.model, subject.task.train[0][:SEQUENCES]
