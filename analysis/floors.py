@@ -2,7 +2,7 @@ r"""Floors: lower limits of the steps of gated linear layers, which shorten the 
 
 With a floor ``f`` the step is :math:`\Delta = \max(f, \mathrm{softplus}(p))`, so that the decay is at most
 :math:`e^{-A f}` for every input. One floor per channel or head, a low quantile of its steps on data, changes the
-outputs on such data little; one floor for all channels would take away the slow ones.
+outputs on such data little; one floor for all channels would remove the slow channels.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def set_floors(
         network: network with gated linear layers; layers without steps stay as they are.
         batches: its inputs, as for ``measure_layers``.
         loss: function of the network that returns the loss to be reported.
-        quantile: which quantile, in [0, 1].
+        quantile: level of the quantile, in [0, 1].
 
     Returns:
         Losses and certified horizons, before and after.

@@ -34,7 +34,7 @@ class GatedLayerMeasurement:
         type: name of the architecture, such as ``"Mamba-2"``.
         decay: ``(units,)`` largest decay factor ``a`` per step.
         horizon: ``(units,)`` largest number of inputs until the weight of an input was at most ``tol``, the taps of a
-            convolution included. The age of an input that weighs more at the end of its sequence counts, so the number
+            convolution included. For an input that still weighs more at the end, its age counts, so the number
             is a lower bound of the layer's true horizon.
         state: ``(units,)`` largest modulus of a state entry, or Frobenius norm of a head's state.
         low: ``(d,)`` smallest entry of each feature of the mixer's input, behind the norm.
@@ -61,7 +61,7 @@ def measure_layers(
         network: called as ``network(batch)``; a ``SequenceModel``, a layer, or a network of ``load_network``.
         batches: batches of its inputs, ``(n, time, features)`` or tokens ``(n, time)``.
         tol: weight of an input below which it counts as forgotten.
-        quantile: which quantile of the steps to return, in [0, 1].
+        quantile: level of the quantile of the steps that is returned, in [0, 1].
 
     Returns:
         One record per layer, in the order of the network's modules.

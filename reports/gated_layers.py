@@ -46,12 +46,12 @@ def meanings(rows: list[Any]) -> list[tuple[str, str]]:
         ("state bound", "largest state entry of a channel or mode, or Frobenius norm of a head's state"),
         ("gain", "largest change of a unit's state per largest change of the input in one step"),
         ("horizon", f"steps until an input weighs less than {rows[0]['horizon']['tol']:g}, median and worst unit"),
-        ("no limit", "number of units for which no number of steps is proven"),
+        ("no limit", "number of units without a finite proven horizon"),
         ("accumulators", "number of units that forget nothing in float32, whatever the input"),
     ]
     if any("measured" in row for row in rows):
         found.append(("bound / measured", "proven state bound over largest measured state, in the median unit"))
-        found.append(("measured horizon", "largest on the data; it ends with a sequence"))
+        found.append(("measured horizon", "largest on the data; at most a sequence's length plus the convolution's"))
     return found
 
 

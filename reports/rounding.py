@@ -25,12 +25,13 @@ def run_arithmetic(claim: Mapping[str, Any]) -> str:
 
 
 def rounding_words(summary: Mapping[str, Any]) -> list[str]:
-    """Say how far a run in finite precision is from exact states at most, or why that is not proved."""
+    """Return the bound on the distance of a run to the exact states in words, or the reason why there is none."""
     claim, why = run_claim(summary), summary.get("meta", {}).get("as_it_runs")
     if claim is not None:
         near = at_most(claim["value"])
-        return [f"a run in {run_arithmetic(claim)} stays within {near} of the exact states at every step (proved)"]
-    return [f"no bound for a run: {why}"] if isinstance(why, str) else []
+        said = f"a run in {run_arithmetic(claim)} stays within {near} of the exact states at every step"
+        return [f"{said}, for inputs in the box (proved)"]
+    return [f"no bound for a run, since {why}"] if isinstance(why, str) else []
 
 
 def measured_words(rounding: Mapping[str, Any]) -> list[str]:

@@ -114,13 +114,13 @@ def run_in(
         x: ``(batch, time, features)``, inputs of the layer.
         arithmetic: a format such as ``"float32"`` or ``"int8:64"``, or an ``ExecutionModel``.
         seed: seed of stochastic rounding.
-        certificate: certificate of the network, which contracts; it adds the proved distance to exact arithmetic.
+        certificate: certificate of the contracting network; it adds the proved distance to exact arithmetic.
 
     Returns:
         Distances of the states, and the outputs of both runs.
 
     Raises:
-        UnsupportedError: arithmetic that cannot be run here: factors or sums in another format than the results,
+        UnsupportedError: arithmetic that cannot be run here: factors or sums in another format than the results, or
             flushed subnormal numbers.
 
     Example:
@@ -187,7 +187,7 @@ def _flat(layer: RecurrentLayer, state: Any) -> Tensor:
 
 
 def _like(layer: RecurrentLayer, state: Any, flat: Tensor) -> Any:
-    """Return rows ``(batch, n)`` in the form of a state of the layer."""
+    """Convert rows ``(batch, n)`` to a state of the layer."""
     leaves = state_leaves(state)
     if any(leaf.is_complex() for leaf in leaves):
         raise UnsupportedError(f"{type(layer).__name__} has a complex state, which has no rounding here yet")
@@ -244,10 +244,10 @@ def state_formats(
 
     Returns:
         One row a format: ``state``, ``bits`` an entry (scales of blocks included), ``bound`` of a logit's change
-        (``NaN``: not proved), ``measured`` change, ``accuracy``, and ``enough``: the bound is within ``tol``.
+        (``NaN``: not proved), ``measured`` change, ``accuracy``, and ``enough``: True if the bound is at most ``tol``.
 
     Raises:
-        ConfigurationError: outputs that are no logits at the last step, or a tolerance that is not positive.
+        ConfigurationError: a model without logits at the last step, or a tolerance that is not positive.
 
     Example:
         >>> from stability.models import ContractingRNN
@@ -279,7 +279,7 @@ def state_formats(
 
 
 def _size(claim: Any, run: ArithmeticRun) -> float:
-    """Return a bound of the norm of the computed states, from the set of the proof."""
+    """Bound the norm of the computed states by the set of states in the proof."""
     data = claim.proof.data
     if data.get("entries") is not None:
         return float(np.linalg.norm(data["entries"]))

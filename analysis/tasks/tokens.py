@@ -28,7 +28,7 @@ def read_tokens(
     Args:
         path: a ``.npz`` file with one array of integers ``(n, time)``, or a text.
         vocabulary: number of tokens that the model knows.
-        steps: tokens of a sequence that is cut from a text; a rest is left out.
+        steps: tokens per sequence cut from a text; the remainder is dropped.
         tokenizer: file ``tokenizer.json`` for a text, read by the package ``tokenizers``. Without it a token is a byte,
             for models with at most 256 tokens.
 

@@ -56,8 +56,8 @@ def find_layers(models: Sequence[str], options: LayerOptions, *, search: bool = 
     Args:
         models: names of the models of the command.
         options: options that only such layers have.
-        search: whether the command may be about gated linear layers at all.
-        trained_here: whether models count that this toolkit wrote.
+        search: False if the other options exclude gated linear layers.
+        trained_here: True if models that this toolkit wrote count.
 
     Raises:
         FileFormatError: one model, which is not there.
@@ -113,7 +113,7 @@ def examine(
 
     input_set = options.input_set or ("norm" if box is None else "box")
     if box is not None and input_set != "box":
-        raise ConfigurationError("--input-box needs --input-set box")
+        raise ConfigurationError(f"--input-box is for --input-set box, got {input_set}")
     needed = input_set == "box" and (box is None or box is DATA)
     records, source, reason = (), "", ""
     if needed or options.text or data.file or data.task or options.tokenizer:
@@ -153,7 +153,7 @@ def _measured(path: str, options: LayerOptions, data: DataOptions) -> tuple[Iter
 
     text, file = options.text, data.file
     if (text and (file or is_own_model(Path(path)))) or (options.tokenizer and not text):
-        raise ConfigurationError("--tokenizer needs --text, --text a checkpoint of a language model without --data")
+        raise ConfigurationError("--text is for a language model without --data, and --tokenizer needs --text")
     if is_own_model(Path(path)):
         subject = open_with_task(path, data, Compute())
         network, inputs = subject.model, subject.task.train[0][:SEQUENCES]
@@ -164,7 +164,7 @@ def _measured(path: str, options: LayerOptions, data: DataOptions) -> tuple[Iter
         from ...models.checkpoint_network import load_network
 
         if (read := text or file) is None:
-            raise ConfigurationError("give --text FILE, --data FILE.npz with tokens, or --input-box LOW HIGH")
+            raise ConfigurationError("name tokens with --text FILE or --data FILE.npz, or set --input-box LOW HIGH")
         try:
             network: Any = load_network(path)
         except UnsupportedError as error:

@@ -12,6 +12,7 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import number, table
+from ..gated_layers import steps
 from ..names import printable
 from .data import check_device, open_with_task
 from .options import Compute, DataOptions, Output, Samples, no_default
@@ -157,10 +158,6 @@ def _document(repaired: Any) -> dict[str, Any]:
 def _text(model: str, floor: float, repaired: Any, out: Path | None) -> str:
     document = _document(repaired)
     before, after = document["loss"].values()
-
-    def steps(value: int | None) -> str:
-        return "never" if value is None else f"{value:,}" if value < 10**6 else f"{value:.1e}"
-
     rows = [
         (
             str(layer["layer"]),
@@ -176,7 +173,7 @@ def _text(model: str, floor: float, repaired: Any, out: Path | None) -> str:
         "",
         *table(HEADINGS, rows, right=tuple(range(2, len(HEADINGS)))).splitlines(),
         "",
-        "  horizon: certified steps until the weight of an input is below 0.01, for every input of the norm.",
+        "  horizon: certified steps until an input weighs less than 0.01, for every input of the norm.",
         "  The floors hold only for a program that computes each step as dt = max(floor, softplus(p)).",
     ]
     if out is None:

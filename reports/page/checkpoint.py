@@ -95,7 +95,7 @@ def _sections(results: CheckpointResults, rows: list[Any]) -> list[Section]:
     )
     return [
         Section("layers", "Layers", text, (_table(rows),), key=meanings(rows), boxes=boxes),
-        Section("units", "Channels and heads", figures=_figures(results)),
+        Section("units", "Channels and heads", figures=_figures(results, rows[0]["horizon"]["tol"])),
     ]
 
 
@@ -107,7 +107,7 @@ def _table(rows: Sequence[Any]) -> Table:
     return Table(header, [row[: len(header)] for row in cells], range(3, len(header)))
 
 
-def _figures(results: CheckpointResults) -> list[Figure]:
+def _figures(results: CheckpointResults, tolerance: float) -> list[Figure]:
     units, figures = results.units(), []
     horizons = {layer: values["horizon"] for layer, values in units.items() if "horizon" in values}
     if horizons:
@@ -115,7 +115,7 @@ def _figures(results: CheckpointResults) -> list[Figure]:
         finite = every[np.isfinite(every)]
         title = f"{count(len(finite))} of {count(len(every))} units have a proven memory horizon"
         title += f", the longest of {steps(int(finite.max()))} steps." if finite.size else "."
-        reading = "Number of steps until the weight of an input is proven to be below the tolerance, by color."
+        reading = f"Number of steps until the weight of an input is proven to be below {tolerance:g}, by color."
         figures.append(heat_map("horizon", title, reading, "Proven for every allowed input.", horizons, HORIZONS))
     ratios = {layer: values["ratio"] for layer, values in units.items() if "ratio" in values}
     if ratios:

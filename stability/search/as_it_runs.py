@@ -39,21 +39,21 @@ Found = tuple[str, Data] | None
 Search = Callable[..., Iterator[Found]]
 _OTHER_SETS = {"entries": None, "ball": None}
 SETTLING = 2000
-"""Steps under the middle of the box, at whose end the ball of the states has its center."""
+"""Largest number of steps under the middle of the input box; the last state is the center of the ball of states."""
 ROUNDS = 60
 ALLOWANCE = 1.0 + 1e-9
-"""Factor of stated numbers over computed ones, for checkers with another order of summation."""
+"""Factor of stated over computed numbers: a checker may sum in another order."""
 SLOWER = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.6)
 """Shares of ``1 - rate`` that a proof may lose in the wider box of the computed states."""
 
 
 def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Array, Array] | None) -> Claim | str:
-    """Return the claim of the smallest proved bound on the distance of a run to the certified network.
+    """Return the claim with the smallest proved bound on the distance between a run and the certified network.
 
     Args:
-        certificate: with proofs of contraction.
+        certificate: certificate with proofs of contraction.
         model: the arithmetic.
-        box: ends of the box of the inputs, ``(p,)``; ``None`` for the cell's own, or none.
+        box: lower and upper bounds of the inputs, ``(p,)`` each; ``None`` for those of a gated cell.
 
     Returns:
         The claim, or the reason why there is none.
@@ -61,9 +61,9 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
     subject = certificate.subject
     search = next((function for kind, function in _SEARCHES.items() if isinstance(subject, kind)), None)
     if search is None:
-        return "no theorem covers the run of this kind of network yet"
+        return "no theorem covers this kind of network yet"
     if box is None and not isinstance(subject, GatedCell):
-        return "rounding errors grow with the inputs: give their box (input_box, --input-box)"
+        return "rounding errors grow with the inputs; set a box of inputs with --input-box LOW HIGH (Python: input_box)"
     claims = (certificate.claim, *certificate.claims)
     ellipsoid = next((c.proof.data for c in claims if c.proof is not None and c.proof.kind == "ball"), None)
     proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
@@ -74,7 +74,7 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
             return claim
     if not any(proof.kind in _PROOFS for proof in proofs):
         return "contraction under every input is not proved, so rounding errors may accumulate"
-    return f"{model.state} is too coarse for the proved rate: no set is proved to hold all computed states"
+    return f"{model.format} operations on {model.state} states are too coarse for the proved rate; try more bits"
 
 
 def _guarded(search: Search, *arguments: Any) -> list[tuple[str, Data]]:
@@ -271,11 +271,11 @@ _REFINED: list[Callable[[ExecutionModel, Any], ExecutionModel]] = []
 def register_execution(
     implied: Callable[[Any], ExecutionModel | None], refined: Callable[[ExecutionModel, Any], ExecutionModel]
 ) -> None:
-    """Register what is known about the arithmetic of a kind of network.
+    """Register functions that find the execution model of a kind of network.
 
     Args:
-        implied: returns the arithmetic in which an object runs, or ``None`` where it knows none.
-        refined: adds to a model the errors of the object, such as that of weights that it computes.
+        implied: return the arithmetic in which an object runs, or ``None`` for other objects.
+        refined: add the errors of an object to a model, such as errors of weights that the object computes.
     """
     _IMPLIED.insert(0, implied)
     _REFINED.insert(0, refined)
@@ -289,7 +289,7 @@ def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> Execution
         network: the network, whose computed weights and added biases the model then covers; ``None`` for none.
 
     Raises:
-        ConfigurationError: an unknown format, or ``"module"`` for an object that is no module.
+        ConfigurationError: an unknown format, or ``"module"`` for an object that is not a torch module.
 
     Example:
         >>> as_model("int8:64").state

@@ -1,4 +1,4 @@
-"""Claims about a gated linear layer: state bound, decay, gain, and the refutations of both.
+"""Search for claims about a gated linear layer: state bound, decay and gain, or a refutation.
 
 The bounds are those that the checker computes from the weights, raised by ``ALLOWANCE``, so that a checker with another
 order of summation accepts them too.
@@ -94,15 +94,15 @@ def _periodic_claim(layer: GatedLinearLayer) -> Claim | None:
 
 @np.errstate(all="ignore")  # bounds that overflow are infinite or NaN, which no theorem accepts
 def layer_claims(layer: GatedLinearLayer, tol: float = TOLERANCE) -> tuple[Claim, ...]:
-    """Return what is proved of a layer; the first claim is the main one.
+    """Return the claims about a layer; the first claim is the main one.
 
     Args:
         layer: the layer.
         tol: weight of an input below which it counts as forgotten.
 
     Returns:
-        A refutation first, if there is one; else the state bound, or that it is open. Then state bound, decay and gain
-        as far as they are proved.
+        First the main claim: a refutation if there is one, else the state bound, certified or undecided. Then the other
+        proved claims among state bound, decay and gain.
     """
     growth = _growth_claim(layer)
     bound = None if growth else _bound_claim(layer, "state_bound")
@@ -168,7 +168,7 @@ def certify_checkpoint(
         input_set: ``norm`` (every input of the norm in front of the layer), ``vocabulary`` (every sequence of tokens;
             first layer only) or ``box``.
         box: bounds of the inputs of a layer, behind its norm: two numbers for all entries of all layers, or a mapping
-            from the number of a layer to two vectors.
+            from layer numbers to two vectors.
         step_limits: apply the limits of Mamba-2's step in ``config.json``. transformers and mamba_ssm apply them to
             whole sequences, not when they decode token by token.
         tol: weight of an input below which it counts as forgotten.
@@ -177,14 +177,14 @@ def certify_checkpoint(
         The certificate, which holds digests of the weights.
 
     Raises:
-        ConfigurationError: a layer that is not there, an unknown input set, a box that is missing or has no use, or
-            step limits that no layer has.
+        ConfigurationError: a missing layer, an unknown input set, a missing or unused box, or step limits that no
+            layer has.
         UnsupportedError: a file without gated linear layers.
     """
     if input_set not in INPUT_SETS:
         raise ConfigurationError(f"input_set must be one of {', '.join(INPUT_SETS)}, got {input_set!r}")
     if (input_set == "box") is (box is None):
-        raise ConfigurationError("the input set 'box' needs bounds of the inputs, and no other set has a use for them")
+        raise ConfigurationError("the input set 'box' needs bounds of the inputs; no other input set takes any")
     wanted, found, limited = None if layers is None else sorted(set(layers)), [], False
     for one in checkpoint_layers(weights) if stored is None else stored:
         if wanted is not None and one.index not in wanted:

@@ -1,7 +1,7 @@
 r"""Search for periodic inputs of RWKV-7 under which states grow.
 
-Projected gradient ascent on the largest eigenvalue ``lambda`` of :math:`\Phi = M_1 \cdots M_T` that belongs to the span
-of the keys; other directions never grow, but their eigenvalues are close to 1 and would hide it. For ``w = 1`` these
+Projected gradient ascent on the largest eigenvalue ``lambda`` of :math:`\Phi = M_1 \cdots M_T` on the span of the keys.
+Other directions never grow, but their eigenvalues close to 1 would hide it. For ``w = 1`` these
 are :math:`M_t = I - k_t y_t^T` with :math:`y_t = a_t * k_t`, and :math:`\Phi K c = K R_1 \cdots R_T c` with
 :math:`R_t = I - e_t (Y^T K)_t`, so a ``(T, T)`` matrix decides. With :math:`l^T \Phi = \lambda l^T`,
 :math:`\Phi r = \lambda r` and :math:`l^T r = 1`, the derivative of :math:`\ln \lambda` along :math:`\mathrm{d} M_t` is
@@ -26,17 +26,17 @@ from stability.kernel.theorems.gated_linear_bounds import weighted_decays
 Array = np.ndarray
 PERIODS = (2, 3)
 STARTS, STEPS, HEADS = 2, 60, 4
-"""Random starts of each period, gradient steps of each start, and heads that are tried. On random layers of width 64
-and 768 every start or none found growth; half as many steps still did."""
+"""Random starts per period, gradient steps per start, and heads that are tried. On random layers of width 64 and 768
+either every start or none found growth, also with half the steps."""
 ENOUGH = 0.01
-"""Logarithm of the growth per step at which the ascent stops: far above the width of the enclosure."""
+"""Logarithm of the growth per step at which the ascent stops; it is far above the enclosure's rounding error."""
 
 
 def growing_periods(layer: GatedLinearLayer) -> Iterator[dict[str, Any]]:
     """Yield data of proofs of ``periodic_growth``: head, inputs and eigenvalue.
 
     Args:
-        layer: an RWKV-7 layer. For input sets other than that of a norm or a box nothing is found.
+        layer: an RWKV-7 layer, behind a norm or with inputs in a box; other input sets give nothing.
     """
     if not isinstance(layer.input_set, (NormBall, InputBox)):
         return
@@ -50,7 +50,7 @@ def growing_periods(layer: GatedLinearLayer) -> Iterator[dict[str, Any]]:
 
 
 def _ascend(layer: GatedLinearLayer, head: int, inputs: Array) -> Array:
-    """Return inputs of a period that were improved from random ones."""
+    """Return inputs of one period after gradient ascent from the given ones."""
     inputs = _projected(layer.input_set, 3.0 * inputs)
     growth, slope = _growth(layer, head, inputs)
     step = 0.3 * float(np.linalg.norm(inputs))

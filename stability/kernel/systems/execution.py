@@ -18,7 +18,7 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.directed_functions import upper
 from stability.kernel.checks import as_choice
-from stability.kernel.format.sentences import at_most, exact_text
+from stability.kernel.format.sentences import at_least, exact_text
 
 Array = np.ndarray
 
@@ -68,17 +68,17 @@ class ExecutionModel:
     r"""Arithmetic of a run: formats, rounding of the stored state, order of summation, errors of functions.
 
     Args:
-        format: format of all results of operations, a key of ``FORMATS``; or ``int8``, ``int8:64`` and their likes
-            with 2 to 16 bits: float32 with that format of the state.
+        format: format of all results of operations, a key of ``FORMATS``; or an integer format of the state, such as
+            ``int8`` or ``int8:64``, for operations in float32.
         state: format of the state between two steps. ``int8`` rounds to multiples of the largest absolute value of the
-            state over 127, ``int8:64`` does so in blocks of 64 entries. Default: ``format``.
+            state over 127, ``int8:64`` does so in blocks of 64 entries; 2 to 16 bits. Default: ``format``.
         rounding: rounding of an integer state: ``nearest``; ``stochastic`` (up or down); ``feedback``: to nearest, and
-            what was lost is kept in ``format`` and added to the state before the next step.
+            the residual is kept in ``format`` and added to the state before the next step.
         accumulation: format of the sums inside matrix products; by default float32 for narrower formats, else
             ``format``.
-        factors: format to which the factors of matrix products are rounded first, such as ``tf32``; ``int7`` and its
-            likes: states and inputs are rounded to that many bits over the range of the vector, as modules with dynamic
-            quantization do. By default none.
+        factors: format to which the factors of matrix products are rounded first, such as ``tf32``; ``int4`` to
+            ``int8``: states and inputs are rounded to that many bits over the range of the vector, as by dynamic
+            quantization (torch: ``int7``). By default none.
         weights: format to which the weights are rounded, by default ``format``; or ``stored``, if the certified
             numbers run as they are.
         summation: ``any``: all terms of an entry in any order, such as ``torch.addmm``, which may add each product to
@@ -86,14 +86,14 @@ class ExecutionModel:
             ``products``, by halves.
         weight_error: further difference of the weights that run from those of the certificate, relative to the largest
             entry of each matrix: for weights that the network computes from its parameters.
-        biases: largest absolute value of biases that the network adds one by one, where the certified bias is their
-            sum, as of ``torch.nn.RNN``.
+        biases: largest absolute value of the two biases of a network such as ``torch.nn.RNN``, which adds them one
+            after the other; the certified bias is their sum.
         ulps: error bound of tanh, sigmoid and exp in units in the last place of ``format``; by default 4 for float32
             and float64, and 1 for narrower formats, whose functions are computed in float32 and rounded.
         flush: True if results below the smallest normal number become zero.
 
     Raises:
-        ConfigurationError: an unknown format, rounding or order, or an error bound that is no number in [0.5, 64].
+        ConfigurationError: an unknown format, rounding or order, or a number out of its range.
 
     Example:
         >>> ExecutionModel("int8:64").state, ExecutionModel("bfloat16").accumulation
@@ -146,12 +146,12 @@ class ExecutionModel:
         vars(self).update(**used, **{key: float(value) for key, value in numbers.items()})
 
     def payload(self) -> dict[str, Any]:
-        """Return all settings, as a proof holds them."""
+        """Return all settings, as they are stored in a proof."""
         return asdict(self)
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> ExecutionModel:
-        """Invert ``payload``.
+        """Return the model with the settings of ``payload``.
 
         Raises:
             ConfigurationError: settings that are missing, unknown or of another type.
@@ -168,22 +168,23 @@ class ExecutionModel:
     @property
     def phrase(self) -> str:
         """Description of the arithmetic for sentences."""
-        sums = "" if self.accumulation == self.format else f" in {self.accumulation}"
+        sums = "sums" if self.accumulation == self.format else f"sums in {self.accumulation}"
         factors = f", factors of products rounded to {self.factors}" if self.factors else ""
         weights = f", weights {'as stored' if self.weights == 'stored' else f'rounded to {self.weights}'}"
-        if self.weight_error:
-            weights += f", weights within {at_most(self.weight_error)} of the largest entry of their matrix"
+        if self.weight_error:  # assumed by the claim, so rounded down
+            weights += f" with further errors up to {at_least(self.weight_error)} times their matrix's largest entry"
+        weights += f", two biases of at most {at_least(self.biases)} added one by one" if self.biases else ""
         state = "" if self.state == self.format else f", state in {self.state}"
         how = (
             ""
             if self.state in FORMATS
             else {"nearest": "", "stochastic": " rounded up or down"}.get(self.rounding, " with error feedback")
         )
-        order = {"products": "any order within matrix products", "any": "any order", "pairwise": "pairwise order"}
-        flush = ", subnormal numbers flushed to zero" if self.flush else ""
+        order = {"products": "any order within each matrix product", "any": "any order", "pairwise": "pairwise order"}
+        flush = ", subnormal results flushed to zero" if self.flush else ""
         functions = f"tanh, sigmoid and exp within {exact_text(self.ulps)} ulp"
-        how = f"{order[self.summation]} for sums{sums}{factors}{weights}{state}{how}"
-        return f"{self.format} arithmetic ({how}, {functions}{flush})"
+        how = f"{sums} in {order[self.summation]}{factors}{weights}{state}{how}, {functions}{flush}"
+        return f"{self.format} arithmetic ({how})"
 
     @property
     def largest(self) -> float:
@@ -211,7 +212,7 @@ class ExecutionModel:
 
     @property
     def lost(self) -> float:
-        """Absolute error of one operation among subnormal numbers; twice that of the widest format."""
+        """Absolute error of one operation with a subnormal result: twice that of the format with the largest one."""
         used = {self.format, self.accumulation, self.factors, self.weights} & set(FORMATS)
         return 2.0 * max(FORMATS[name].normal if self.flush else FORMATS[name].tiny for name in used)
 
@@ -233,7 +234,7 @@ class ExecutionModel:
             size: ``(n,)`` bounds of the absolute values of its entries.
 
         Returns:
-            ``(n,)``: a whole step of the range from ``-max`` to ``max``, zero for other formats of factors.
+            ``(n,)``: one step of the range from ``-max`` to ``max``; zero if the factors are not integers.
         """
         if not _is_whole(self.factors):
             return np.zeros_like(size)
@@ -248,8 +249,8 @@ class ExecutionModel:
             size: ``(n,)`` bounds of the absolute values of its entries.
 
         Returns:
-            ``(n,)`` error that acts on the next step, and ``(n,)`` distance of the stored state to the state that acts,
-            which is zero but for error feedback.
+            ``(n,)`` error of the state that enters the next step, and ``(n,)`` distance of the stored state to it: zero
+            without error feedback, else the residual.
         """
         unit = FORMATS[self.format].unit
         if self.state in FORMATS:

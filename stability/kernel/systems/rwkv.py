@@ -26,7 +26,7 @@ LARGEST_RATE = 0.6065306597126334
 KEY_EPS = 1e-6
 """Largest epsilon of the published normalizations of keys, which divide by ``|x|`` or by ``sqrt(|x|^2 + KEY_EPS)``."""
 LEAST_KEY = 1e-3
-"""Least norm of a key in a refutation, where the two normalizations differ by a factor of 1.4."""
+"""Smallest norm of a key in a refutation; there the two normalizations differ by a factor of 1.4."""
 
 
 @subject("rwkv_gate")
@@ -63,9 +63,9 @@ class RWKVInjection(Injection):
     Args:
         values: signal of the values, ``heads * value_size`` entries.
         keys: signal ``x``, ``heads * key_size`` entries.
-        rate: pre-activation ``q``, as many.
-        removal: ``k_k``, as many.
-        replacement: ``k_a``, as many.
+        rate: pre-activation ``q``, ``heads * key_size`` entries.
+        removal: ``k_k``, ``(heads * key_size,)``.
+        replacement: ``k_a``, ``(heads * key_size,)``.
         heads: number of heads.
         first: values of the first layer, with an input set of their own. ``v`` then lies between the two values, entry
             by entry.
@@ -107,7 +107,7 @@ class RWKVInjection(Injection):
         return slice(head * size, (head + 1) * size)
 
     def gates(self, gate: Gate, inputs: Ball, head: int) -> tuple[Ball, Ball, Ball, Ball]:
-        """Enclose ``w``, ``a``, the key's factor and the key of a head for inputs that repeat.
+        """Enclose ``w``, ``a``, ``1 / r`` and ``k_k * x`` of a head under periodic inputs.
 
         Args:
             gate: the layer's gate.
@@ -115,7 +115,7 @@ class RWKVInjection(Injection):
             head: number of the head.
 
         Returns:
-            ``w``, ``a``, ``1 / r (T, 1)`` and ``k_k * x``; ``(T, key_size)`` where nothing else is said.
+            ``w (T, key_size)``, ``a (T, key_size)``, ``1 / r (T, 1)`` and ``k_k * x (T, key_size)``.
         """
         entries = self.entries(head)
         p, q, x = (signal.at(inputs, entries) for signal in (gate.signal, self.rate, self.keys))
@@ -130,7 +130,7 @@ class RWKVInjection(Injection):
 
 
 def period(parts: tuple[Ball, Ball, Ball, Ball], start: int = 0) -> Ball:
-    r"""Enclose the product :math:`M_1 \cdots M_T` of the transitions from step ``start`` on."""
+    r"""Enclose the product :math:`M_1 \cdots M_T` of the transitions from step ``start``."""
     decay, rate, factor, key = parts
     unit = key * factor
     total = Ball.exact(np.eye(key.shape[1]))

@@ -8,12 +8,12 @@ computed states ``x(k)``, ``x~(k)``. If the computed step is within ``delta`` of
 
 Here both start at zero, and ``|x|_2 <= |x|_P / sqrt(p_min)``. With a bounded activation and a stable ``A`` the set is a
 box: the sums of the impulse responses of ``A`` bound every entry, the errors of the steps included (``peak_gain``).
-Or it is the ellipsoid of a ``ball`` proof (``bounded``), which is smaller in the Euclidean norm, times a factor.
-Else it is the ball ``|x - c|_P <= R`` around a state ``c``: with ``|f(c, u) - c|_P <= g`` for every input of the box,
-no step leaves it if ``rho R + g + delta <= R``.
+Or it is the ellipsoid of a ``ball`` proof (``bounded``), times a factor; this set has a smaller Euclidean diameter.
+Otherwise it is the ball ``|x - c|_P <= R`` around a state ``c``. If ``|f(c, u) - c|_P <= g`` for every input of the
+box, no step leaves this ball as long as ``rho R + g + delta <= R``.
 
-``delta`` is a bound of the errors of each entry of the state (``step_errors``), put into the norm of ``P``:
-:math:`\delta^2 = e^T |P| e`.
+``delta`` bounds the error of a step in the norm of ``P``: :math:`\delta^2 = e^T |P| e`, where ``e`` bounds the error
+of every entry of the state (``step_errors``).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def model_of(data: Any) -> ExecutionModel:
     """Return the execution model of a proof.
 
     Raises:
-        Refused: it is none.
+        Refused: its settings are unknown.
     """
     try:
         return ExecutionModel.from_payload(data)
@@ -107,20 +107,20 @@ def displacement(subject: DrivenSystem, center: Array, low: Array, high: Array) 
 
 
 def why_no_run(subject: DrivenSystem) -> str | None:
-    """Return the reason why the theorem is not about a network, or ``None``."""
+    """Return the reason why the theorem does not apply to a network, or ``None``."""
     if not subject.is_discrete:
         return "a run has steps, and this is a differential equation"
     return None if stages_of(subject) else "the channels of this step are an implicit equation"
 
 
 def run_sentence(subject: Any, bound: float, model: ExecutionModel, box: tuple[Array, Array] | None) -> str:
-    """State the claim about a run."""
+    """State the bound on the distance between a run and the exact network."""
     inputs = inputs_phrase(subject, box=box)
     return theorem(
         subject,
-        f"{for_every(subject, inputs)} of numbers of the format, the states x of the network in exact arithmetic and "
-        f"the states y of any step-by-step run in {model.phrase}, both from zero, satisfy |y(k) - x(k)|_2 <= "
-        f"{at_most(bound)} for all k >= 0.",
+        f"{for_every(subject, inputs)}, representable in {model.format}, let x be the states of the network in exact "
+        f"arithmetic and y those of any step-by-step run in {model.phrase}, both from zero. "
+        f"Then |y(k) - x(k)|_2 <= {at_most(bound)} for all k >= 0.",
     )
 
 
@@ -174,7 +174,7 @@ class AsItRuns(Decay):
         at most :math:`|e|_2 / \sqrt{y_{\min}}`.
 
         Raises:
-            Refused: it is not proved.
+            Refused: the proof fails.
         """
         data, room, least = required(self.ball), required(self.room), required(self.y_min)
         claim = Claim("bounded", "", Verdict.CERTIFIED, Proof("ball", data), data.get("radius"))
@@ -191,7 +191,7 @@ class AsItRuns(Decay):
         """Prove that no computed state leaves the ball, which contains zero.
 
         Raises:
-            Refused: it is not proved.
+            Refused: the proof fails.
         """
         center, radius = required(self.center), required(self.radius)
         push = norm_of_entries(self.P, displacement(subject, center, self.low, self.high))

@@ -3,9 +3,9 @@ r"""Theorem ``as_it_runs`` for linear maps block by block, networks on pairs, an
 The argument is that of ``as_it_runs``, with other norms and sets.
 
 ``as_it_runs_blocks``: every block of a block-diagonal ``A`` (LRU, RotRNN) has a norm, a size and an error of its own.
-``as_it_runs_pairs``: the norm of a ``pair_norm`` proof; from the zero state no activation on pairs adds to the size.
+``as_it_runs_pairs``: the norm of a ``pair_norm`` proof, which an activation on pairs does not increase.
 ``as_it_runs_interval``, ``as_it_runs_lmi``: the box of states of the contraction proof of a cell, in the norm of that
-proof. The box stays invariant with the errors added.
+proof. The box is invariant with the errors included.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Array = np.ndarray
 
 
 def why_no_blocks(subject: DrivenSystem) -> str | None:
-    """Return the reason why a network is no linear map, or ``None``."""
+    """Return the reason why a network is not a linear map, or ``None``."""
     return "this proof is about linear maps" if subject.system.channels else why_no_run(subject)
 
 
@@ -174,13 +174,13 @@ class AsItRunsPairs(PairNorm):
         return float(norm_above(upper(np.sqrt(metric(subject, self.weights)) * entries)))
 
     def push(self, subject: PairwiseSystem) -> float:
-        """Bound ``|f(0, u)|`` above: no activation on pairs stretches what it is applied to, from zero."""
+        """Bound ``|f(0, u)|`` above: an activation on pairs does not increase the norm of its argument."""
         z = affine(subject.V, Interval(self.low, self.high)).magnitude
         inside = len(subject.b) != subject.states
         return self.norm(subject, z if inside else upper(z + np.abs(subject.b)))
 
     def errors(self, subject: PairwiseSystem) -> tuple[float, float]:
-        """Return the error of a step in this norm, and the distance of the stored state to the acting one."""
+        """Return the error of a step in this norm, and the residual of the stored state."""
         require(0.0 < self.radius < math.inf and (self.weights > 0.0).all(), "radius and weights must be positive")
         require(self.weights.shape == (len(subject.pairs),), "weights must hold one number a pair")
         size = float(upper(np.array(self.radius / math.sqrt(float(self.weights.min())))))
@@ -202,7 +202,7 @@ class RunInBox(OverBox):
         """Return the errors of a step after proving that no computed state leaves the box.
 
         Raises:
-            Refused: it is not proved.
+            Refused: the proof fails.
         """
         require((self.low <= self.high).all(), "low and high must satisfy low <= high")
         box = Interval(self.low, self.high)
@@ -211,7 +211,7 @@ class RunInBox(OverBox):
         return found
 
     def require_bound(self, least: float) -> None:
-        """Compare the bound with the least one that is proved.
+        """Compare the bound with the smallest proved one.
 
         Raises:
             Refused: it is smaller.

@@ -38,7 +38,7 @@ class StepError(NamedTuple):
 
     Attributes:
         step: ``(n,)`` bound of ``|computed step - exact step|``, storing the state included.
-        stored: ``(n,)`` distance of the stored state to the state that acts, zero without error feedback.
+        stored: ``(n,)`` distance of the stored state to the one that enters the next step (error feedback).
     """
 
     step: Array
@@ -115,7 +115,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
     w, w_error, z_size = np.zeros(m), np.zeros(m), np.zeros(m)
 
     def underflow(keys: str, w: Array) -> Array:
-        """Bound what subnormal products, factors and weights lose in each row."""
+        """Bound the errors of subnormal products, factors and weights in each row."""
         sums = np.sum([matrices[key].sum(axis=1) for key in keys], axis=0)
         values = max(float(x.max(initial=0.0)) for x in (states.entries, inputs, w))
         return upper(lost * (terms + count + sums + (terms + 1.0) * values))
@@ -152,7 +152,7 @@ def _is_plain(subject: DrivenSystem) -> bool:
 
 
 def passes(system: LureSystem) -> float:
-    """Bound the factor by which a step of an integrator multiplies what is inside it; one for a plain map."""
+    """Bound the factor by which an integrator's step amplifies an error inside it; one for a plain map."""
     if system.origin is None:
         return 1.0
     base, dt = system.origin.base, system.origin.dt
@@ -161,7 +161,7 @@ def passes(system: LureSystem) -> float:
 
 
 def changed_weights(system: LureSystem, matrices: dict[str, Array], error: float) -> dict[str, Array]:
-    """Bound the change of each matrix whose weights change by ``error`` times the largest; zeros do not change."""
+    """Bound the change of each matrix whose nonzero weights change by ``error`` times the largest one."""
 
     def change(matrix: Array) -> Array:
         return error * float(matrix.max(initial=0.0)) * (matrix != 0.0)
