@@ -106,7 +106,7 @@ def driven_step_error(subject: DrivenSystem, model: ExecutionModel, states: Stat
         name: upper(gammas[name][:, None] * upper(matrix + changed[name]) + changed[name])
         for name, matrix in matrices.items()
     }
-    bias = np.maximum(np.abs(subject.b), model.biases)
+    bias = np.maximum(np.abs(subject.b), 2.0 * model.biases)  # sum of the absolute values of two
     bias_change = model.weight_error * bias.max(initial=0.0)
     largest = max(float(x.max(initial=0.0)) for x in (*matrices.values(), states.entries, inputs, bias))
     lost = model.lost * passes(system)
@@ -192,7 +192,7 @@ def pair_step_error(subject: PairwiseSystem, model: ExecutionModel, size: float,
     require(not model.factor_errors(np.ones(1)).any(), "factors in integers are not covered for networks on pairs")
     W, V, b = np.abs(subject.W), np.abs(subject.V), np.abs(subject.b)
     bias = b if len(b) == subject.states else np.concatenate([b, b])  # inside of modReLU
-    bias = np.maximum(bias, model.biases)
+    bias = np.maximum(bias, 2.0 * model.biases)
     terms = int((np.count_nonzero(W, axis=1) + np.count_nonzero(V, axis=1)).max())
     states = StateSet(np.full(subject.states, size), np.zeros(subject.states), size)
     z_size = upper(states.products(W) + upper_product(V, inputs) + bias)
@@ -234,7 +234,7 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
     low, high = cell.input_low, cell.input_high
     if low is None or high is None:
         raise Refused("the cell has no box of its inputs")
-    gates, m = gate_bounds(cell, box), cell.hidden
+    gates, m = gate_bounds(cell, box), int(cell.hidden)
     inputs: Array = np.maximum(np.abs(low), np.abs(high))
     h_size = box.magnitude[:m]
     error = model.relative_error(m + cell.inputs, OPERATIONS)
@@ -269,27 +269,28 @@ def cell_step_error(cell: GatedCell, model: ExecutionModel, box: Interval) -> St
         size = upper(x[0] + y[0])
         return size, upper(x[1] + y[1] + unit * upper(size + x[1] + y[1]) + lost)
 
+    nothing = np.zeros(m)
     names: tuple[str, ...] = GATES[cell.kind]
     rows = {name: slice(k * m, (k + 1) * m) for k, name in enumerate(names)}
     if cell.kind == "lstm":
         i, f, g, o = (gate(name, z_error[rows[name]]) for name in names)
-        c = total(product(f, (box.magnitude[m:], np.zeros(m))), product(i, g))
+        c = total(product(f, (box.magnitude[m:], nothing)), product(i, g))
         t_size = gates["t"].magnitude
         t = t_size, upper(c[1] + relative * upper(t_size + c[1]) + model.function_lost)
         h = product(o, t)
         step = np.concatenate([h[1], c[1]])
     else:
         r, z = (gate(name, z_error[rows[name]]) for name in ("r", "z"))
-        v_error, v_size, rest = z_error[rows["n"]], z_size[rows["n"]], np.zeros(m)
+        v_error, v_size, rest = z_error[rows["n"]], z_size[rows["n"]], nothing
         if cell.reset_after:
             rest = product(r, (gates["v"].magnitude, v_error))[1]
         else:  # the error of the gated state passes through the weights
-            gated = product(r, (h_size, np.zeros(m)))[1]
+            gated = product(r, (h_size, nothing))[1]
             rest = upper_product(R[rows["n"]], gated + model.factor_errors(h_size + gated)) * (1.0 + error)
             rest = upper(rest + model.weight_error * R.max(initial=0.0) * rest.sum())
         n = gate("n", upper(v_error + rest + 2.0 * unit * (v_size + v_error + rest)))
-        keep = total((np.ones(m), np.zeros(m)), z)
-        step = total(product((np.ones(m), keep[1]), n), product(z, (h_size, np.zeros(m))))[1]
+        keep = total((np.ones(m), nothing), z)
+        step = total(product((np.ones(m), keep[1]), n), product(z, (h_size, nothing)))[1]
         step = upper(step + 2.0 * unit * upper(h_size + n[0]))  # also as n + z (h - n)
     acting, stored = model.state_errors(upper(box.magnitude + step))
     return StepError(upper(step + acting), stored)
@@ -301,7 +302,7 @@ def stays_in_box(cell: GatedCell, box: Interval, step: Array) -> bool:
     ``h+ = (1 - z) n + z h`` of a GRU and ``c+ = (1 - f) q + f c`` of an LSTM move towards ``n`` and ``q`` by a share of
     at least ``1 - sup z`` and ``1 - sup f``, so at the end of the box there is room of this share of the distance.
     """
-    gates, m = gate_bounds(cell, box), cell.hidden
+    gates, m = gate_bounds(cell, box), int(cell.hidden)
     lstm = cell.kind == "lstm"
     towards, gate = (gates["q"], gates["f"]) if lstm else (gates["n"], gates["z"])
     kept = slice(m, None) if lstm else slice(None)
