@@ -66,3 +66,21 @@ def test_what_cannot_run_or_be_compared_is_refused(model):
         state_formats(SequenceModel(ContractingRNN(2, 4), 3, "all"), x, y, tol=0.1)
     with pytest.raises(ConfigurationError):
         state_formats(model, x, y, tol=0.0)
+
+
+def test_two_biases_of_opposite_sign_both_count():
+    torch.manual_seed(0)
+    rnn = torch.nn.RNN(2, 4, batch_first=True)
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(0.3)
+        rnn.bias_ih_l0.fill_(3000.3)
+        rnn.bias_hh_l0.fill_(-3000.2)
+    certificate = certify(rnn, arithmetic="float32", input_box=(-1.0, 1.0))
+    (claim,) = (claim for claim in certificate.claims if claim.name == "as_it_runs")
+    x = torch.rand(1, 100, 2) * 2.0 - 1.0
+    exact, distance = torch.zeros(4, dtype=torch.float64), 0.0
+    weights = [p.detach().double() for p in rnn.parameters()]
+    for step, y in zip(x[0].double(), rnn(x)[0][0].double()):
+        exact = torch.tanh(weights[0] @ step + weights[1] @ exact + (weights[2] + weights[3]))
+        distance = max(distance, float((y - exact).norm()))
+    assert 1e-5 < distance <= claim.value

@@ -1,5 +1,7 @@
 """Laws of gated linear layers: no run leaves a bound, exact bounds are reached, forgeries are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gated_runs import LENGTH, UNITS, decays, draw_inputs, input_sets, layers, signal_values, states, unit_norms
@@ -204,3 +206,15 @@ def test_what_grows_or_has_a_delta_rule_is_no_accumulator():
     for name in ("", "a" * 25, "in float16 arithmetic and for all", "Mamba, contracting"):
         with pytest.raises(ConfigurationError):
             GatedLinearLayer(slow, DeltaInjection(value, value, 1), name)
+
+
+def test_a_certificate_that_leaves_out_accumulators_is_refused():
+    ball = NormBall(np.ones(3))
+    kept = SigmoidGate(Affine(np.zeros((2, 3)), ball, np.full(2, 40.0)))
+    layer = GatedLinearLayer(kept, ConvexInjection(Affine(np.ones((2, 3)), ball)), "minGRU")
+    certificate = certify(layer)
+    assert verify(certificate).valid
+    assert certificate.claim.name == "forgetting"
+    bound, *others = certificate.claims
+    assert bound.name == "state_bound"
+    assert not verify(replace(certificate, claim=bound, claims=tuple(others))).valid
