@@ -89,7 +89,13 @@ def columns(report: Report) -> list[Column]:
     data = "held-out data" if any(m.run for m in models) else "the data"
     halving = HALVED_IN_RANGE if any(m.state == "certified" and facts.proved_range(m) for m in models) else HALVED
     candidates = [
-        Column(("halved within", f"steps · {unit}"), "Halved within", halving, _halved_cell, proved=True),
+        Column(
+            ("halved within", f"steps · {unit}"),
+            "Halved within",
+            halving,
+            _halved_cell if _none_halved(models) else _halved_or_bounded,
+            proved=True,
+        ),
         Column(("decay", "per second"), "Decay", "guaranteed rate of the differences", _decay_cell, proved=True),
         Column((scaled, "scaled to"), "Scaled to", larger, _scaled_cell, proved=True),
         Column(("on test data,", "per step"), "Per step", GROWTH, growth_cell),
@@ -112,6 +118,21 @@ def _halved_cell(model: ModelRecord) -> Cell | None:
         return Cell(count(when), f"{number(when * dt)} s")
     detail = "" if share is None else f"· {claims.sequences(share)}"
     return Cell(count(when), detail, "" if facts.is_fast(model) else "slow")
+
+
+def _none_halved(models: Sequence[ModelRecord]) -> bool:
+    return all(_halved_cell(m) is None for m in models)
+
+
+def _halved_or_bounded(model: ModelRecord) -> Cell | None:
+    """Return the bound of the state where no halving time is proved: there is room for it in a table of both."""
+    limit = _state_limit(model)
+    return _halved_cell(model) or (Cell("", limit) if limit else None)
+
+
+def _state_limit(model: ModelRecord) -> str:
+    gated = facts.bounds(model)
+    return f"|h| ≤ {bound(gated['state_bound'], 3, up=True)}" if gated else ""
 
 
 def _decay_cell(model: ModelRecord) -> Cell | None:
@@ -168,7 +189,7 @@ def table(report: Report) -> dict[str, object]:
         {
             "model": m,
             "name": short_name(m),
-            "detail": _verdict_detail(m),
+            "detail": _verdict_detail(m, bounds=_none_halved(report.models)),
             "cells": [c.show(m) for c in visible],
             "next": next_step(m).label,
         }
@@ -203,13 +224,11 @@ def _rule(report: Report) -> str:
     return f"Rows: by verdict, {order}, then by {by}."
 
 
-def _verdict_detail(model: ModelRecord) -> str:
-    """Return what narrows a verdict: the share of trainings with the same one, or the range of inputs."""
+def _verdict_detail(model: ModelRecord, *, bounds: bool) -> str:
+    """Return what narrows a verdict: share of trainings with the same one, range of inputs, or bound of the state."""
     states: Sequence[str | None] = model.trainings.states
     if model.trainings.several:
         return f"{sum(s == model.state for s in states)} of {len(states)}"
     if facts.proved_range(model) is None:
-        gated = facts.bounds(model)
-        limit = f"state ≤ {bound(gated['state_bound'], 3, up=True)}" if gated else ""
-        return "each layer" if facts.is_layerwise(model) else limit
+        return "each layer" if facts.is_layerwise(model) else _state_limit(model) if bounds else ""
     return ("stable " if model.state == "refuted" else "") + facts.scope(model)

@@ -202,7 +202,8 @@ def test_a_proof_of_bounded_states_is_not_told_as_contraction(tmp_path: Path) ->
         assert "whether two runs approach each other" in told
         assert not re.search(r"at most half|halve", told)
         row = table(found)["rows"][len(subjects) > 1]
-        assert row["detail"].startswith("state ≤ 0.4")
+        shown = [row["detail"], *(cell.detail for cell in row["cells"] if cell)]
+        assert [text for text in shown if text.startswith("|h| ≤ 0.4")] != []
         assert {"state bound", "memory horizon"} <= {label for label, _ in card(model, None, {}, False)["facts"]}
     assert "grows without limit" in claim(found.models[2]).striptags()
 
