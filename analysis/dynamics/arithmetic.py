@@ -66,7 +66,7 @@ class ArithmeticRun(Record):
 
 
 class StateRounding:
-    """Rounding of a state between two steps, with the residual of error feedback.
+    """Rounding of a state between two steps.
 
     Args:
         model: the arithmetic.
@@ -76,7 +76,6 @@ class StateRounding:
     def __init__(self, model: ExecutionModel, seed: int = 0) -> None:
         self.model = model
         self.generator = torch.Generator().manual_seed(seed)
-        self.residual: Tensor | None = None
 
     def __call__(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """Round a state ``(batch, n)``: return what is stored, and what acts on the next step."""
@@ -130,7 +129,7 @@ def run_in(
         >>> 0.0 < run.relative < 0.1
         True
     """
-    execution = as_model(arithmetic)
+    execution = as_model(arithmetic, model)
     if execution.format not in DTYPES or execution.factors or execution.flush:
         raise UnsupportedError(f"{execution.phrase} cannot be run here, only claimed")
     rounded = copy.deepcopy(model)
@@ -248,6 +247,7 @@ def state_formats(
 
     Raises:
         ConfigurationError: a model without logits at the last step, or a tolerance that is not positive.
+        UnsupportedError: a layer whose output is not its state, such as an LRU: its output map has no bound here.
 
     Example:
         >>> from stability.models import ContractingRNN
@@ -260,6 +260,8 @@ def state_formats(
     """
     if not isinstance(model, SequenceModel) or model.reduction != "last":
         raise ConfigurationError("state_formats needs a SequenceModel with logits at the last step")
+    if not model.layer.outputs_hidden:
+        raise UnsupportedError(f"the output of {type(model.layer).__name__} is not its state: its logits have no bound")
     if not tol > 0.0:
         raise ConfigurationError(f"tol must be positive, got {tol}")
     low, high = (float(x.min()), float(x.max())) if input_box is None else input_box
@@ -270,17 +272,18 @@ def state_formats(
         execution = as_model(asked if isinstance(asked, ExecutionModel) else ExecutionModel("float32", asked), model)
         claim = certify_run(certificate, execution, box)  # type: ignore[arg-type]
         run = run_in(model, x, execution)
-        size = math.sqrt(model.hidden_size) if isinstance(claim, str) else _size(claim, run)
-        bound = math.nan if isinstance(claim, str) else logit_bound(model, float(claim.value or 0.0), size)
+        bound = math.nan if isinstance(claim, str) else logit_bound(model, float(claim.value or 0.0), _size(claim))
         change = float((run.outputs - run.reference).abs().max())
         accuracy = float((run.outputs.argmax(1) == y.to(run.outputs.device)).double().mean())
         rows.append((execution.state, _bits(execution, model.hidden_size), bound, change, accuracy, bound <= tol))
     return pd.DataFrame(rows, columns=["state", "bits", "bound", "measured", "accuracy", "enough"])
 
 
-def _size(claim: Any, run: ArithmeticRun) -> float:
+def _size(claim: Any) -> float:
     """Bound the norm of the computed states by the set of states in the proof."""
     data = claim.proof.data
+    if data.get("ball") is not None:
+        return float(data["room"] * data["ball"]["radius"])
     if data.get("entries") is not None:
         return float(np.linalg.norm(data["entries"]))
     if "center" in data:

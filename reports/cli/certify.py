@@ -100,6 +100,9 @@ def certify(
     from .sources import check_exists, open_parts, open_subject
 
     if (found := find_layers(models, gated, search=cell is None)) is not None:
+        asks = {"--rate": rate != "best", "--criterion": criterion != "auto", "--arithmetic": arithmetic is not None}
+        asks |= {"--min-rate": gate.min_rate is not None, "--gain-margin": gain_margin, "--cross-check": cross_check}
+        _refuse_asked(asks)
         writable(out, reads(models, data), overwrite=overwrite)
         results = examine(models[0], found, gated, data, output, layer_box(input_box, input_box_from))
         raise typer.Exit(show_layers(results, out, None, output))
@@ -232,6 +235,12 @@ def _allow_file(out: Path | None, allow: Callable[[Path | None], None]) -> None:
     """Ask whether a file may be written; a folder takes the certificates of parts, which are asked for later."""
     if out is None or not out.is_dir():
         allow(out)
+
+
+def _refuse_asked(asks: Mapping[str, bool]) -> None:
+    names = ", ".join(name for name, is_asked in asks.items() if is_asked)
+    if names:
+        raise ConfigurationError(f"gated linear layers have no claim for {names}: leave it out")
 
 
 def _refuse_single(is_requested: bool) -> None:

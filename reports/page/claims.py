@@ -174,8 +174,8 @@ def covered(model: ModelRecord) -> str:
         if run is not None:
             near = bound(float(run["value"]), 3, up=True)
             points.append(
-                f"a run in {run_arithmetic(run)} under inputs like the data, within {near} of exact states"
-                + _measured_rounding(model)
+                f"a run in {run_arithmetic(run)} under inputs like the data, whose state is at most {near} from "
+                "the exact one in the Euclidean norm" + _measured_rounding(model)
             )
     return "; ".join(points)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,9 @@ Array = np.ndarray
 Data = dict[str, Any]
 Found = tuple[str, Data] | None
 """Kind and data of a proof."""
-Search = Callable[..., Iterator[Found]]
-_OTHER_SETS = {"entries": None, "ball": None}
+Attempt = Callable[[], Found]
+Search = Callable[..., list[Attempt]]
+"""Attempts for one proof of contraction: one for each kind of set that may hold the computed states."""
 SETTLING = 2000
 """Largest number of steps under the middle of the input box; the last state is the center of the ball of states."""
 ROUNDS = 60
@@ -67,7 +69,8 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
     claims = (certificate.claim, *certificate.claims)
     ellipsoid = next((c.proof.data for c in claims if c.proof is not None and c.proof.kind == "ball"), None)
     proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
-    found = [data for proof in proofs for data in _guarded(search, subject, proof, model, box, ellipsoid)]
+    attempts = [attempt for proof in proofs for attempt in search(subject, proof, model, box, ellipsoid)]
+    found = [made for attempt in attempts if (made := _guarded(attempt)) is not None]
     for kind, data in sorted(found, key=lambda pair: float(pair[1]["bound"])):
         claim = accepted_claim(subject, kind, data)
         if claim is not None:
@@ -77,11 +80,11 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
     return f"{model.format} operations on {model.state} states are too coarse for the proved rate; try more bits"
 
 
-def _guarded(search: Search, *arguments: Any) -> list[tuple[str, Data]]:
-    found: list[tuple[str, Data]] = []
+def _guarded(attempt: Attempt) -> Found:
+    """Return the proof of an attempt; a set that is refused says nothing about other sets."""
     with contextlib.suppress(Refused), np.errstate(all="ignore"):
-        found.extend(data for data in search(*arguments) if data is not None)
-    return found
+        return attempt()
+    return None
 
 
 def _settled(subject: DrivenSystem, u: Array) -> Array:
@@ -114,19 +117,14 @@ def _smallest_ball(
 
 def _driven(
     subject: DrivenSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], ellipsoid: Any
-) -> Iterator[Found]:
+) -> list[Attempt]:
     if proof.kind != "multiplier_lmi" or not subject.is_discrete:
-        return
-    low, high = box
-    if not subject.system.channels:
-        yield _blocks(subject, model, box)
-    data = {**proof.data, "low": low, "high": high, "arithmetic": model.payload()}
+        return []
+    data = {**proof.data, "low": box[0], "high": box[1], "arithmetic": model.payload()}
+    attempts = [partial(_entries, subject, data), partial(_in_ball, subject, data)]
     if ellipsoid is not None:
-        yield _in_ellipsoid(subject, data, ellipsoid)
-    entries = _entries(subject, data)
-    yield entries
-    if entries is None:
-        yield _in_ball(subject, data)
+        attempts.append(partial(_in_ellipsoid, subject, data, ellipsoid))
+    return attempts if subject.system.channels else [*attempts, partial(_blocks, subject, model, box)]
 
 
 def _with_bound(data: Data, delta: float, stored: Array) -> Found:
@@ -142,7 +140,7 @@ def _in_ball(subject: DrivenSystem, data: Data) -> Found:
     start = norm_of_entries(data["P"], np.abs(center))
 
     def errors(ball: Data) -> tuple[float, float]:
-        found = AsItRuns.of({**ball, **_OTHER_SETS}).errors(subject)
+        found = AsItRuns.of(ball).errors(subject)
         return norm_of_entries(data["P"], found.step), float(norm_above(found.stored))
 
     found = _smallest_ball(data, errors, push, start, float(data["p_min"]))
@@ -173,7 +171,7 @@ def _entries(subject: DrivenSystem, data: Data) -> Found:
         if entries is None or not entries.max() < 1e100:
             return None
         proof = {**data, "entries": entries * (1.0 + 1e-3)}
-        found = AsItRuns.of({**proof, "ball": None, "bound": 0.0}).errors(subject)
+        found = AsItRuns.of({**proof, "bound": 0.0}).errors(subject)
         entries = reached_entries(subject, inputs, found.step)
         if entries is not None and (entries <= proof["entries"]).all():
             return _with_bound(proof, norm_of_entries(data["P"], found.step), found.stored)
@@ -198,19 +196,21 @@ def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Arra
 
 def _pairs(
     subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], _: Any
-) -> Iterator[Found]:
-    if proof.kind != "pair_norm":
-        return
+) -> list[Attempt]:
+    return [partial(_in_pair_ball, subject, proof, model, box)] if proof.kind == "pair_norm" else []
+
+
+def _in_pair_ball(subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array]) -> Found:
     data = {**proof.data, "low": box[0], "high": box[1], "arithmetic": model.payload()}
     push = AsItRunsPairs.of(data).push(subject)
     least = float(data["weights"].min())
     found = _smallest_ball(data, lambda d: AsItRunsPairs.of(d).errors(subject), push, 0.0, least)
-    yield None if found is None else ("as_it_runs_pairs", found)
+    return None if found is None else ("as_it_runs_pairs", found)
 
 
-def _cell(cell: GatedCell, proof: Any, model: ExecutionModel, *_: Any) -> Iterator[Found]:
-    if proof.kind in ("interval_jacobian", "interval_lmi"):
-        yield _in_wider_box(cell, proof, model)
+def _cell(cell: GatedCell, proof: Any, model: ExecutionModel, *_: Any) -> list[Attempt]:
+    known = proof.kind in ("interval_jacobian", "interval_lmi")
+    return [partial(_in_wider_box, cell, proof, model)] if known else []
 
 
 def _in_wider_box(cell: GatedCell, proof: Any, model: ExecutionModel) -> Found:

@@ -91,5 +91,7 @@ def test_options_of_checkpoints(weights, tmp_path, capsys):
     assert run(["certify", str(weights / "minGRU.safetensors"), "--layers", "3"]) == 2
     assert run(["certify", str(weights / "minGRU.safetensors"), "--layers", "a"]) == 2
     assert run(["certify", str(weights / "minGRU.safetensors"), "--layers", "0", "--input-set", "box"]) == 2
+    assert run(["certify", str(weights / "minGRU.safetensors"), "--arithmetic", "float32"]) == 2
+    assert run(["certify", str(weights / "minGRU.safetensors"), "--rate", "0.9"]) == 2
     code, document = certified(capsys, weights / "minGRU.safetensors", "--layers", "0")
     assert (code, len(document["layers"])) == (0, 1)

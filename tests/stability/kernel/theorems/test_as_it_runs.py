@@ -195,3 +195,12 @@ def test_certify_adds_the_claim_or_says_why_not(tmp_path) -> None:
     assert verify(loaded).valid
     coarse = certify(network_map(), arithmetic="float8_e5m2", input_box=(-1e9, 1e9), refute=False)
     assert "as_it_runs" in coarse.meta
+
+
+def test_a_set_that_is_refused_leaves_the_others_to_be_tried() -> None:
+    """One block of norm above one, and a contraction in another norm."""
+    system = LureSystem([[0.5, 10.0], [0.0, 0.5]], np.zeros((2, 0)), np.zeros((0, 2)), dt=1.0)
+    network = DrivenSystem(system, "identity", np.zeros((0, 1)), None, np.ones((2, 1)))
+    claim = certify_run(certify(network), ExecutionModel(), (-np.ones(1), np.ones(1)))
+    assert not isinstance(claim, str)
+    assert verify_claim(network, claim).valid
