@@ -1,0 +1,349 @@
+r"""Feedback loops of a plant and a controller as one system: sampling, delay, actuator, interconnection.
+
+Each component of the ring (plant, layers of the controller, delay, actuator) has the form
+
+.. math:: x^+ = A x + B w + F u + f, \quad z = C x + D w + E u + b, \quad y = G x + H w + J u + g, \quad w = \phi(z) .
+
+The inputs are eliminated by ``u = S y + N r``, where ``S`` says which component reads which, and ``r`` is the external
+input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag, expm
+
+from stability.arguments import as_positive, as_vector
+from stability.conversion.subjects import as_subject
+from stability.errors import ConfigurationError, DimensionError, IllPosedError, UnsupportedError
+from stability.gated_loop import GatedLoop
+from stability.kernel.arithmetic.activations import ACTIVATIONS
+from stability.kernel.arithmetic.discretization import as_step
+from stability.kernel.checks import as_choice, as_matrix, as_slope
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.plants import as_plant, is_linear_system, slopes_of
+
+Array = np.ndarray
+ANY_STEP, STATIC = "any step", "static"
+"""Time of a component: one step per sample, whatever its duration; or no memory at all."""
+EXTERNAL = ("reference", "disturbance")
+LARGEST_CONDITION = 1e12
+"""Condition number of the loop's direct feed-through above which the loop counts as ill-posed."""
+_CONSTANT = 2.0  # argument of the channel with a constant value: no activation is zero or has a kink there
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """Component of a ring; matrices that are not given are zero.
+
+    Attributes:
+        parts: coefficient matrices by row (x, z, y) and column (x, w, u, 1), such as ``xu`` for ``F``.
+        kind: activation of the channels, a ``GatedCell``, or ``None`` for any function with the slopes.
+        slope: ``(alpha, beta)`` of the channels; empty for a cell.
+        step: step, ``None`` for continuous time, ``ANY_STEP`` or ``STATIC``.
+        name: name in error messages.
+    """
+
+    parts: Mapping[str, Array]
+    kind: Any = None
+    slope: tuple[Array, Array] = (np.zeros(0), np.zeros(0))
+    step: Any = STATIC
+    name: str = "controller"
+
+    def __post_init__(self) -> None:
+        size = {"1": 1}
+        for (row, column), matrix in self.parts.items():
+            size[row], size[column] = matrix.shape
+        zeros = {r + c: np.zeros((size.get(r, 0), size.get(c, 0))) for r in "xzy" for c in "xwu1"}
+        object.__setattr__(self, "parts", zeros | self.parts)
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return self.parts["yu"].shape[1]
+
+
+_READERS: list[tuple[Callable[[Any], bool], Callable[[Any], Sequence[Any]]]] = []
+
+
+def register_controller(test: Callable[[Any], bool], read: Callable[[Any], Sequence[Any]]) -> None:
+    """Register a kind of controllers for ``feedback``.
+
+    Args:
+        test: predicate that recognizes the objects.
+        read: returns the controller as a series of layers: subjects, linear systems ``(A, B, C, D, dt)``, linear maps
+            ``(weight, bias)``, and names of activations.
+
+    Example:
+        >>> class Proportional:
+        ...     gain = 0.5
+        >>> register_controller(lambda c: hasattr(c, "gain"), lambda c: [([[c.gain]], [0.0])])
+        >>> feedback(([[-1.0]], [[1.0]], [[1.0]], [[0.0]]), Proportional()).system.A
+        array([[-1.5]])
+    """
+    _READERS.insert(0, (test, read))
+
+
+def feedback(
+    plant: Any,
+    controller: Any,
+    *,
+    sign: int = -1,
+    dt: float | None = None,
+    delay: int = 0,
+    saturation: Any = None,
+    slope: Any = None,
+    external: str = "reference",
+    name: str = "loop",
+) -> Any:
+    r"""Return the closed loop of a plant and a controller as one subject, for ``certify``, gains and margins.
+
+    .. math:: u = \mathrm{sign} \cdot \mathrm{controller}(y + r), \qquad y = \mathrm{plant}(u + d) .
+
+    At each sample, a recurrent controller reads ``y`` and makes its step, and the plant gets the new output. The
+    state of the loop consists of the states of plant, controller and delay, in this order.
+
+    Args:
+        plant: a state space or transfer function of ``python-control`` or ``scipy.signal``; matrices
+            ``(A, B, C, D)``, ``(A, B, C, D, dt)``; a ``LureSystem`` or ``DrivenSystem``, whose outputs are its states;
+            or ``(LureSystem, F, G)``, where the input enters the state by ``F (n, p)`` and the output is ``G x``.
+        controller: the same, or a matrix of static gains. With ``stability.models`` imported also a layer, a module of
+            ``torch.nn`` with or without linear layers, and the path of a file, such as an ONNX file.
+        sign: -1 for negative feedback (the default of textbooks), +1 for positive feedback.
+        dt: sampling period of a continuous linear plant with a discrete controller. The plant is discretized exactly
+            for inputs that are constant between samples (zero-order hold).
+        delay: number of samples between the controller's output and the plant's input.
+        saturation: limits of the actuator in front of the plant: a number ``u_max``, or ``(low, high)``, each a number
+            or a vector ``(p,)``.
+        slope: slopes of an unknown nonlinearity in front of the plant, as in ``LureSystem.from_state_space``.
+        external: ``"reference"``: the input of the subject is ``r``, added to what the controller reads;
+            ``"disturbance"``: it is ``d``, added to the plant's input.
+        name: name in reports.
+
+    Returns:
+        A ``DrivenSystem`` with external input if all channels have one known activation, or if there are none; a
+        ``LureSystem`` for other channels; a ``stability.gated_loop.GatedLoop`` for an LSTM or GRU. A constant term of
+        the next state, such as the bias of a linear read-out, becomes one channel with a constant argument.
+
+    Raises:
+        DimensionError: numbers of inputs and outputs that do not fit.
+        ConfigurationError: different time steps, or an invalid option.
+        IllPosedError: a loop of direct feed-through without a proved unique solution.
+        UnsupportedError: a component that is no system with inputs and outputs.
+
+    Source:
+        K. J. Astrom, B. Wittenmark, *Computer-Controlled Systems*, 3rd ed., section 2.3 (sampling, delays).
+
+    Example:
+        >>> from stability import certify
+        >>> double_integrator = ([[0.0, 1.0], [0.0, 0.0]], [[0.0], [1.0]], np.eye(2), np.zeros((2, 1)))
+        >>> loop = feedback(double_integrator, np.array([[1.0, 2.0]]), dt=0.1)
+        >>> str(certify(loop).verdict), loop.system.dt
+        ('certified', 0.1)
+    """
+    as_choice("external input", external, EXTERNAL)
+    if isinstance(sign, bool) or sign not in (-1, 1):
+        raise ConfigurationError(f"sign must be -1 (negative feedback) or +1 (positive feedback), got {sign!r}")
+    if isinstance(delay, bool) or not isinstance(delay, (int, np.integer)) or delay < 0:
+        raise ConfigurationError(f"delay must be a number of samples >= 0, got {delay!r}")
+    if saturation is not None and slope is not None:
+        raise ConfigurationError("give saturation (known limits) or slope (unknown nonlinearity), not both")
+    (first,) = _components(plant, "plant", 0)
+    first = _sampled(first, dt)
+    ring = [first, *_components(controller, "controller", len(first.parts["yu"]))]
+    for component in ring:
+        _refuse_other_step(component.step, first.step)
+    signs, p = [1.0] * (len(ring) - 1) + [float(sign)], first.inputs
+    if delay:
+        if first.step is None:
+            raise ConfigurationError("a delay is counted in samples, and this loop is continuous: give dt, too")
+        n = delay * p
+        shift = {"xx": np.eye(n, k=-p), "xu": np.eye(n, p), "yx": np.eye(p, n, k=n - p)}
+        ring.append(Component(shift, name="delay"))
+    if saturation is not None or slope is not None:
+        ring.append(_actuator(saturation, slope, p))
+    parts = _close(ring, signs + [1.0] * (len(ring) - len(signs)), int(external == "reference"))
+    if not any(isinstance(component.kind, GatedCell) for component in ring):
+        return _system(parts, ring, first.step, name)
+    maps = [(c.kind, len(c.parts["zu"])) for c in ring if len(c.parts["zu"])]
+    if any(kind is None for kind, _ in maps):
+        raise UnsupportedError(
+            "a loop with an LSTM or GRU needs known nonlinearities: give saturation instead of slope, and a plant with "
+            "an activation (DrivenSystem)"
+        )
+    return GatedLoop(parts, maps, first.step, name)
+
+
+def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float | None, name: str) -> Any:
+    """Return a loop without gated cells: a network, or a Lur'e system if its channels have not one known activation."""
+    kinds = {component.kind for component in ring if len(component.slope[0])}
+    alpha, beta = (np.concatenate([component.slope[k] for component in ring]) for k in (0, 1))
+    A, B, C, D = (parts[key] for key in ("xx", "xw", "zx", "zw"))
+    if len(kinds) > 1 or None in kinds:
+        return LureSystem(A, B, C, D, (alpha, beta), step)
+    activation, E, b = next(iter(kinds), "identity"), parts["zr"], parts["z1"][:, 0]
+    if parts["x1"].any():
+        phi, m = ACTIVATIONS[activation], len(C)
+        B = np.hstack([B, parts["x1"] / phi.function(np.array(_CONSTANT))])
+        C, D, E = (np.vstack([matrix, np.zeros((1, matrix.shape[1]))]) for matrix in (C, D, E))
+        D, b = np.hstack([D, np.zeros((m + 1, 1))]), np.append(b, _CONSTANT)
+        alpha, beta = np.append(alpha, phi.slope[0]), np.append(beta, phi.slope[1])
+    return DrivenSystem(LureSystem(A, B, C, D, (alpha, beta), step), activation, E, b, parts["xr"], name=name)
+
+
+def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[str, Array]:
+    """Connect each output to the next component's input; return the matrices of the loop, with columns x, w, r, 1.
+
+    Raises:
+        DimensionError: an output of another size than the next input.
+        IllPosedError: the outputs are not determined by states and channels.
+    """
+    for before, reader in zip(ring[-1:] + ring, ring):
+        given = len(before.parts["yu"])
+        if given != reader.inputs:
+            raise DimensionError(
+                f"the input of the {reader.name}", (reader.inputs,), (given,), f"the {before.name} feeds it"
+            )
+    whole = {key: block_diag(*(c.parts[key] for c in ring)) for key in ring[0].parts if key[1] != "1"}
+    whole |= {f"{row}1": np.vstack([c.parts[f"{row}1"] for c in ring]) for row in "xzy"}
+    outputs = [sign * np.ones(len(c.parts["yu"])) for sign, c in zip(signs, ring)]
+    S = np.roll(np.diag(np.concatenate(outputs)), len(outputs[-1]), axis=0)
+    N = np.eye(len(S), ring[entry].inputs, k=-entry * ring[0].inputs)
+    whole |= {f"{row}r": whole[f"{row}u"] @ N for row in "xzy"}
+    direct = np.eye(len(S)) - whole["yu"] @ S
+    if np.linalg.cond(direct) > LARGEST_CONDITION:
+        raise IllPosedError(
+            "the loop of direct feed-through has no unique solution (I - D_plant D_controller is singular): add a "
+            "delay, or make plant or controller strictly proper (D = 0)"
+        )
+    return {
+        row + column: whole[row + column] + whole[f"{row}u"] @ S @ np.linalg.solve(direct, whole[f"y{column}"])
+        for row in "xz"
+        for column in "xwr1"
+    }
+
+
+def _sampled(plant: Component, dt: float | None) -> Component:
+    """Discretize a continuous linear plant for inputs that are constant over each step.
+
+    Raises:
+        UnsupportedError: a plant with a nonlinearity.
+        ConfigurationError: a plant with another step.
+    """
+    if dt is None:
+        return plant
+    dt = as_step(dt)
+    if plant.step is not None:
+        _refuse_other_step(plant.step, dt)
+        return plant
+    if len(plant.slope[0]):
+        raise UnsupportedError(
+            "only linear plants are sampled exactly: discretize this one first, by system.discretise('euler', dt)"
+        )
+    n, p = plant.parts["xu"].shape
+    both = np.zeros((n + p, n + p))
+    both[:n] = dt * np.hstack([plant.parts["xx"], plant.parts["xu"]])
+    moved = expm(both)[:n]
+    return replace(plant, parts={**plant.parts, "xx": moved[:, :n], "xu": moved[:, n:]}, step=dt)
+
+
+def _refuse_other_step(step: Any, loop: float | None) -> None:
+    """Raise an error for a component that does not run at the step of the loop."""
+    if step in (STATIC, loop) or (step == ANY_STEP and loop is not None):
+        return
+    if None in (step, loop) or not math.isclose(step, loop, rel_tol=1e-9):
+        words = {None: "continuous", ANY_STEP: "discrete"}
+        raise ConfigurationError(
+            f"the controller's time is {words.get(step, step)} and the plant's {words.get(loop, loop)}: give dt to "
+            "sample a continuous plant; discretize a continuous controller, for example by scipy's to_discrete"
+        )
+
+
+def _components(value: Any, name: str, width: int) -> list[Component]:
+    """Return a plant or controller as components in series.
+
+    Args:
+        value: see ``feedback``.
+        name: ``plant`` or ``controller``.
+        width: number of signals that the first component reads, for activations.
+
+    Raises:
+        UnsupportedError: something else.
+    """
+    recurrent = name == "controller"
+    if recurrent and isinstance(value, str) and value in ACTIVATIONS:
+        return [_channels(value, ACTIVATIONS[value].slope, -np.ones(width), np.ones(width))]
+    read = next((read for test, read in _READERS if recurrent and test(value)), None)
+    if read is not None:
+        out: list[Component] = []
+        for layer in read(value):
+            out += _components(layer, name, len(out[-1].parts["yu"]) if out else width)
+        return out
+    if recurrent and isinstance(value, np.ndarray):
+        value = np.atleast_2d(value), 0.0
+    if recurrent and isinstance(value, tuple) and len(value) == 2:
+        K = as_matrix("weight", value[0])
+        return [Component({"yu": K, "y1": np.zeros((len(K), 1)) + np.reshape(value[1], (-1, 1))}, name=name)]
+    if is_linear_system(value) or (isinstance(value, tuple) and not isinstance(value[0], LureSystem)):
+        plant = as_plant(value)
+        return [Component(dict(zip(("xx", "xu", "yx", "yu"), vars(plant).values())), step=plant.dt, name=name)]
+    system, F, G = value if isinstance(value, tuple) else (as_subject(value), None, None)
+    if isinstance(system, LayerStack) and system.directions == 1 and recurrent:
+        return [component for layer in system.layers for component in _components(layer, name, width)]
+    if isinstance(system, GatedCell) and recurrent:  # its map is one function of state and input
+        n, p, output = system.states, system.inputs, system.output(np.eye(system.states)).T
+        parts = {"xw": np.eye(n), "zx": np.eye(n + p, n), "zu": np.eye(n + p, p, k=-n), "yw": output}
+        return [Component(parts, system, step=ANY_STEP)]
+    if isinstance(system, (LureSystem, DrivenSystem)):
+        return [_lure(system, F, G, name)]
+    raise UnsupportedError(
+        f"a {name} must be a linear system, a LureSystem, a DrivenSystem or a recurrent layer with a known map, got a "
+        f"{type(system).__name__}"
+    )
+
+
+def _lure(subject: LureSystem | DrivenSystem, F: Any, G: Any, name: str) -> Component:
+    """Return a Lur'e system or network; a discrete network that is a controller gives its next state."""
+    system, n = subject.system, subject.states
+    parts = {"xx": system.A, "xw": system.B, "zx": system.C, "zw": system.D}
+    parts["xu"] = np.eye(n) if F is None else as_matrix("F", F, (n, None))
+    kind, output = None, np.eye(n) if G is None else as_matrix("G", G, (None, n))
+    if isinstance(subject, DrivenSystem):
+        kind = subject.activation
+        parts |= {"xu": subject.F, "zu": subject.E, "z1": subject.b[:, None]}
+    if kind is None or name == "plant" or not system.is_discrete:
+        return Component(parts | {"yx": output}, kind, (system.alpha, system.beta), system.dt, name)
+    parts |= {f"y{column}": parts[f"x{column}"] for column in "xwu"}
+    return Component(parts, kind, (system.alpha, system.beta), ANY_STEP, name)
+
+
+def _channels(kind: Any, slope: Any, low: Array, high: Array) -> Component:
+    """Return ``y = middle + scale phi((u - middle) / scale)``, which takes -1 and 1 to ``low`` and ``high``."""
+    scale, middle = 0.5 * (high - low), 0.5 * (high + low)
+    parts = {"zu": np.diag(1.0 / scale), "z1": -middle / scale, "yw": np.diag(scale), "y1": middle}
+    parts = {key: value.reshape(len(low), -1) for key, value in parts.items()}
+    return Component(parts, kind, as_slope(slope, len(low)), name="actuator")
+
+
+def _actuator(saturation: Any, slope: Any, size: int) -> Component:
+    """Return the nonlinearity in front of the plant.
+
+    Raises:
+        ConfigurationError: limits that are not finite, or a lower limit that is not below the upper one.
+    """
+    if saturation is None:
+        return _channels(None, slopes_of(slope), -np.ones(size), np.ones(size))
+    words = f"saturation must be a positive limit or (low, high), each a number or {size} numbers, got {saturation!r}"
+    ends = saturation if isinstance(saturation, (tuple, list)) else (-as_positive("saturation", saturation), saturation)
+    low, high = (as_vector("saturation", np.zeros(size) + end, size, words) for end in ends)
+    if not (low < high).all():
+        raise ConfigurationError(words)
+    return _channels("saturation", (0.0, 1.0), low, high)
