@@ -46,6 +46,7 @@ class GatedLoop:
 
     Raises:
         IllPosedError: an algebraic loop: a plant with direct feed-through and no delay.
+        UnsupportedError: a nonlinearity of which only the slopes are known.
 
     Example:
         >>> from stability import GatedCell, feedback
@@ -60,11 +61,12 @@ class GatedLoop:
     def __init__(self, parts: Mapping[str, Array], maps: Sequence[tuple[Any, int]], dt: float, name: str) -> None:
         self.parts, self.maps, self.dt, self.name = dict(parts), list(maps), dt, name
         self.states, self.inputs = len(parts["xx"]), parts["xr"].shape[1]
-        whole = [np.ones((k.states, size)) if isinstance(k, GatedCell) else np.eye(size) for k, size in maps]
-        if not is_acyclic(block_diag(*whole) @ (self.parts["zw"] != 0) > 0):
+        if None in (kind for kind, _ in maps):
+            raise UnsupportedError("a loop with an LSTM or GRU needs known nonlinearities, not only their slopes")
+        reads = [np.ones((k.states, size)) if isinstance(k, GatedCell) else np.eye(size) for k, size in maps]
+        if not is_acyclic(block_diag(*reads) @ (self.parts["zw"] != 0) > 0):
             raise IllPosedError(
-                "plant and controller form an algebraic loop: the plant's output depends on its present input (D); add "
-                "delay=1 or use a plant with D = 0"
+                "the plant's output depends on its present input (D): use delay=1 or a plant with D = 0"
             )
 
     def _apply(self, x: Array, r: Array) -> tuple[Array, Array]:
@@ -103,25 +105,21 @@ class GatedLoop:
             ``(n,)``, or ``None`` if the search found none.
         """
         r = np.zeros(self.inputs) if r is None else np.asarray(r, dtype=np.float64)
-        starts = np.vstack([np.zeros(self.states), np.random.default_rng(seed).normal(size=(STARTS, self.states))])
+        starts = np.random.default_rng(seed).normal(size=(STARTS, self.states)) * (np.arange(STARTS) > 0)[:, None]
         final = starts
         with np.errstate(all="ignore"):
             for _ in range(SETTLE):
                 final = np.clip(self.advance(final, r), -1e100, 1e100)
             found = [newton_equilibrium(self, x, r) for x in (*starts, *final)]
-        points = [x for x in found if x is not None]
-        return max(points, key=lambda x: _spectral_radius(self.jacobian(x, r)), default=None)
+        return max(
+            (x for x in found if x is not None),
+            key=lambda x: np.abs(np.linalg.eigvals(self.jacobian(x, r))).max(),
+            default=None,
+        )
 
-    def linearization(self, x: Any = None, r: Any = None) -> LureSystem:
-        """Return the linear system at a state and external input, by default at ``equilibrium()``, as a part.
-
-        Raises:
-            UnsupportedError: no state is given, and no equilibrium was found.
-        """
+    def linearization(self, x: Array, r: Any = None) -> LureSystem:
+        """Return the linear system at a state ``(n,)`` and an external input ``(p,)``, zero by default, as a part."""
         r = np.zeros(self.inputs) if r is None else np.asarray(r, dtype=np.float64)
-        x = self.equilibrium(r) if x is None else np.asarray(x, dtype=np.float64)
-        if x is None:
-            raise UnsupportedError(f"no equilibrium of {self.name} was found: give the state of the linearization")
         return subject_as_part(LureSystem.linear(self.jacobian(x, r), self.dt), "linearization", self.name)
 
     def driven(self) -> LureSystem | OpaqueMap:
@@ -129,17 +127,11 @@ class GatedLoop:
         x, seen = self.equilibrium(), "no equilibrium was found"
         if x is not None:
             linear = self.linearization(x)
-            radius = _spectral_radius(linear.A)
-            if radius > 1.0:
+            if (radius := np.abs(np.linalg.eigvals(linear.A)).max()) > 1.0:
                 return linear
             seen = f"the linearization at its equilibrium has spectral radius {radius:.4g} (measured)"
         why = f"no theorem covers a loop with an LSTM or GRU; {seen}"
-        digest = digest_of([self.parts, [kind for kind, _ in self.maps]])
-        return OpaqueMap(self.states, self.inputs, why, weights=digest, name=self.name)
-
-
-def _spectral_radius(matrix: Array) -> float:
-    return float(np.abs(np.linalg.eigvals(matrix)).max())
+        return OpaqueMap(self.states, self.inputs, why, weights=digest_of([self.parts, self.maps]), name=self.name)
 
 
 def _value(kind: Any, z: Array) -> Array:

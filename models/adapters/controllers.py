@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from stability.conversion.feedback import register_controller
+from stability.conversion.feedback import ANY_STEP, Component, register_controller
 from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
 from stability.kernel.systems.classifier import Classifier
+from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.systems.relu_channels import relu_system
 
 from ..classifier import by_parts
 from ..classifier_network import ClassifierNetwork
@@ -44,7 +46,7 @@ def read_controller(value: Any) -> list[Any]:
 
     Example:
         >>> layers = read_controller(nn.Sequential(nn.RNN(2, 4), nn.Linear(4, 1)))
-        >>> layers[0].states, layers[1][0].shape
+        >>> layers[0].states, layers[1].parts["yu"].shape
         (4, (1, 4))
     """
     if not isinstance(value, nn.Module):
@@ -54,7 +56,7 @@ def read_controller(value: Any) -> list[Any]:
         return ACTIVATIONS[type(value)]
     if isinstance(value, nn.Linear):
         refuse_altered(value, nn.Linear)
-        return [(as_array(value.weight), 0.0 if value.bias is None else as_array(value.bias))]
+        return [_linear(as_array(value.weight), 0.0 if value.bias is None else as_array(value.bias))]
     if isinstance(value, (nn.Sequential, Stack)):
         return [layer for part in getattr(value, "parts", value) for layer in read_controller(part)]
     if isinstance(value, SequenceModel):
@@ -71,16 +73,21 @@ def _read_recurrent(module: nn.Module) -> list[Any]:
         return _read_classifier(module.subject)
     subject = recurrent_subject(module)
     if isinstance(module, LinearLayer):
-        return [(*input_output([module]), 1.0)]
+        return [(*input_output([module]), ANY_STEP)]
     if isinstance(module, RecurrentLayer) and not module.outputs_hidden:
         raise UnsupportedError(f"the output of {type(module).__name__} is not its state, which is not supported here")
-    return [subject]
+    return [relu_system(subject) if isinstance(subject, PairwiseSystem) else subject]
+
+
+def _linear(weight: np.ndarray, bias: Any) -> Component:
+    """Return the linear layer ``y = weight u + bias``."""
+    return Component({"yu": weight, "y1": np.zeros((len(weight), 1)) + np.reshape(bias, (-1, 1))})
 
 
 def _read_classifier(network: Classifier) -> list[Any]:
     """Return recurrent layers and head; the zero row in front of a single output is left out."""
     single = len(network.weight) == 2 and not network.weight[0].any() and not network.bias[0]
-    return [*network.layers, (network.weight[single:], network.bias[single:])]
+    return [*network.layers, _linear(network.weight[single:], network.bias[single:])]
 
 
 def _read_own_module(module: nn.Module) -> list[Any]:
@@ -89,7 +96,7 @@ def _read_own_module(module: nn.Module) -> list[Any]:
     x, states = samples(network.recurrent, 6)
     outputs, _ = run_subject(network.recurrent, x, [np.zeros_like(state) for state in states])
     layers = _read_classifier(network)
-    expected = np.swapaxes(outputs @ layers[-1][0].T + layers[-1][1], 0, 1)
+    expected = np.swapaxes(outputs @ layers[-1].parts["yu"].T + layers[-1].parts["y1"][:, 0], 0, 1)
     with torch.no_grad():
         got: Any = twin(module).double().eval()(torch.tensor(np.swapaxes(x, 0, 1).copy()))
     got = got[0] if isinstance(got, tuple) else got

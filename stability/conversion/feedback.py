@@ -34,7 +34,6 @@ from stability.kernel.systems.plants import as_plant, is_linear_system, slopes_o
 Array = np.ndarray
 ANY_STEP, STATIC = "any step", "static"
 """Time of a component: one step per sample, whatever its duration; or no memory at all."""
-EXTERNAL = ("reference", "disturbance")
 LARGEST_CONDITION = 1e12
 """Condition number of the loop's direct feed-through above which the loop counts as ill-posed."""
 _CONSTANT = 2.0  # argument of the channel with a constant value: no activation is zero or has a kink there
@@ -65,11 +64,6 @@ class Component:
         zeros = {r + c: np.zeros((size.get(r, 0), size.get(c, 0))) for r in "xzy" for c in "xwu1"}
         object.__setattr__(self, "parts", zeros | self.parts)
 
-    @property
-    def inputs(self) -> int:
-        """Number of inputs."""
-        return self.parts["yu"].shape[1]
-
 
 _READERS: list[tuple[Callable[[Any], bool], Callable[[Any], Sequence[Any]]]] = []
 
@@ -79,13 +73,13 @@ def register_controller(test: Callable[[Any], bool], read: Callable[[Any], Seque
 
     Args:
         test: predicate that recognizes the objects.
-        read: returns the controller as a series of layers: subjects, linear systems ``(A, B, C, D, dt)``, linear maps
-            ``(weight, bias)``, and names of activations.
+        read: returns the controller as layers in series: subjects, linear systems ``(A, B, C, D, dt)``, static gains,
+            names of activations, and ``Component``.
 
     Example:
         >>> class Proportional:
         ...     gain = 0.5
-        >>> register_controller(lambda c: hasattr(c, "gain"), lambda c: [([[c.gain]], [0.0])])
+        >>> register_controller(lambda c: hasattr(c, "gain"), lambda c: [np.array([[c.gain]])])
         >>> feedback(([[-1.0]], [[1.0]], [[1.0]], [[0.0]]), Proportional()).system.A
         array([[-1.5]])
     """
@@ -149,37 +143,30 @@ def feedback(
         >>> str(certify(loop).verdict), loop.system.dt
         ('certified', 0.1)
     """
-    as_choice("external input", external, EXTERNAL)
+    as_choice("external input", external, ("reference", "disturbance"))
     if isinstance(sign, bool) or sign not in (-1, 1):
         raise ConfigurationError(f"sign must be -1 (negative feedback) or +1 (positive feedback), got {sign!r}")
     if isinstance(delay, bool) or not isinstance(delay, (int, np.integer)) or delay < 0:
         raise ConfigurationError(f"delay must be a number of samples >= 0, got {delay!r}")
-    if saturation is not None and slope is not None:
-        raise ConfigurationError("give saturation (known limits) or slope (unknown nonlinearity), not both")
     (first,) = _components(plant, "plant", 0)
-    first = _sampled(first, dt)
+    step = first.step if dt is None else as_step(dt)
+    if first.step is None and step is not None:
+        first = _sampled(first, step)
     ring = [first, *_components(controller, "controller", len(first.parts["yu"]))]
-    for component in ring:
-        _refuse_other_step(component.step, first.step)
-    signs, p = [1.0] * (len(ring) - 1) + [float(sign)], first.inputs
+    signs, p = [1.0] * (len(ring) - 1) + [float(sign)], first.parts["yu"].shape[1]
     if delay:
-        if first.step is None:
-            raise ConfigurationError("a delay is counted in samples, and this loop is continuous: give dt, too")
         n = delay * p
         shift = {"xx": np.eye(n, k=-p), "xu": np.eye(n, p), "yx": np.eye(p, n, k=n - p)}
-        ring.append(Component(shift, name="delay"))
+        ring.append(Component(shift, step=ANY_STEP, name="delay"))
+    for component in ring:
+        _refuse_other_step(component.step, step)
     if saturation is not None or slope is not None:
         ring.append(_actuator(saturation, slope, p))
     parts = _close(ring, signs + [1.0] * (len(ring) - len(signs)), int(external == "reference"))
     if not any(isinstance(component.kind, GatedCell) for component in ring):
-        return _system(parts, ring, first.step, name)
+        return _system(parts, ring, step, name)
     maps = [(c.kind, len(c.parts["zu"])) for c in ring if len(c.parts["zu"])]
-    if any(kind is None for kind, _ in maps):
-        raise UnsupportedError(
-            "a loop with an LSTM or GRU needs known nonlinearities: give saturation instead of slope, and a plant with "
-            "an activation (DrivenSystem)"
-        )
-    return GatedLoop(parts, maps, first.step, name)
+    return GatedLoop(parts, maps, step, name)
 
 
 def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float | None, name: str) -> Any:
@@ -191,10 +178,9 @@ def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float |
         return LureSystem(A, B, C, D, (alpha, beta), step)
     activation, E, b = next(iter(kinds), "identity"), parts["zr"], parts["z1"][:, 0]
     if parts["x1"].any():
-        phi, m = ACTIVATIONS[activation], len(C)
+        phi, row = ACTIVATIONS[activation], ((0, 1), (0, 0))
         B = np.hstack([B, parts["x1"] / phi.function(np.array(_CONSTANT))])
-        C, D, E = (np.vstack([matrix, np.zeros((1, matrix.shape[1]))]) for matrix in (C, D, E))
-        D, b = np.hstack([D, np.zeros((m + 1, 1))]), np.append(b, _CONSTANT)
+        C, D, E, b = np.pad(C, row), np.pad(D, (0, 1)), np.pad(E, row), np.append(b, _CONSTANT)
         alpha, beta = np.append(alpha, phi.slope[0]), np.append(beta, phi.slope[1])
     return DrivenSystem(LureSystem(A, B, C, D, (alpha, beta), step), activation, E, b, parts["xr"], name=name)
 
@@ -206,17 +192,15 @@ def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[st
         DimensionError: an output of another size than the next input.
         IllPosedError: the outputs are not determined by states and channels.
     """
-    for before, reader in zip(ring[-1:] + ring, ring):
-        given = len(before.parts["yu"])
-        if given != reader.inputs:
-            raise DimensionError(
-                f"the input of the {reader.name}", (reader.inputs,), (given,), f"the {before.name} feeds it"
-            )
+    outputs, inputs = zip(*(c.parts["yu"].shape for c in ring))
+    for k, component in enumerate(ring):
+        if inputs[k] != outputs[k - 1]:
+            source = f"the {ring[k - 1].name} feeds it"
+            raise DimensionError(f"the input of the {component.name}", (inputs[k],), (outputs[k - 1],), source)
     whole = {key: block_diag(*(c.parts[key] for c in ring)) for key in ring[0].parts if key[1] != "1"}
     whole |= {f"{row}1": np.vstack([c.parts[f"{row}1"] for c in ring]) for row in "xzy"}
-    outputs = [sign * np.ones(len(c.parts["yu"])) for sign, c in zip(signs, ring)]
-    S = np.roll(np.diag(np.concatenate(outputs)), len(outputs[-1]), axis=0)
-    N = np.eye(len(S), ring[entry].inputs, k=-entry * ring[0].inputs)
+    S = np.roll(np.diag(np.repeat(signs, outputs)), outputs[-1], axis=0)
+    N = np.eye(len(S), inputs[entry], k=-entry * inputs[0])
     whole |= {f"{row}r": whole[f"{row}u"] @ N for row in "xzy"}
     direct = np.eye(len(S)) - whole["yu"] @ S
     if np.linalg.cond(direct) > LARGEST_CONDITION:
@@ -231,39 +215,29 @@ def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[st
     }
 
 
-def _sampled(plant: Component, dt: float | None) -> Component:
+def _sampled(plant: Component, dt: float) -> Component:
     """Discretize a continuous linear plant for inputs that are constant over each step.
 
     Raises:
         UnsupportedError: a plant with a nonlinearity.
-        ConfigurationError: a plant with another step.
     """
-    if dt is None:
-        return plant
-    dt = as_step(dt)
-    if plant.step is not None:
-        _refuse_other_step(plant.step, dt)
-        return plant
     if len(plant.slope[0]):
         raise UnsupportedError(
             "only linear plants are sampled exactly: discretize this one first, by system.discretise('euler', dt)"
         )
     n, p = plant.parts["xu"].shape
-    both = np.zeros((n + p, n + p))
-    both[:n] = dt * np.hstack([plant.parts["xx"], plant.parts["xu"]])
-    moved = expm(both)[:n]
+    moved = expm(dt * np.block([[plant.parts["xx"], plant.parts["xu"]], [np.zeros((p, n + p))]]))[:n]
     return replace(plant, parts={**plant.parts, "xx": moved[:, :n], "xu": moved[:, n:]}, step=dt)
 
 
 def _refuse_other_step(step: Any, loop: float | None) -> None:
     """Raise an error for a component that does not run at the step of the loop."""
-    if step in (STATIC, loop) or (step == ANY_STEP and loop is not None):
-        return
-    if None in (step, loop) or not math.isclose(step, loop, rel_tol=1e-9):
-        words = {None: "continuous", ANY_STEP: "discrete"}
+    fits = step in (STATIC, loop) or (step == ANY_STEP and loop is not None)
+    if not fits and (None in (step, loop) or not math.isclose(step, loop, rel_tol=1e-9)):
+        times = " and ".join({None: "continuous", ANY_STEP: "discrete"}.get(time, f"{time}") for time in (loop, step))
         raise ConfigurationError(
-            f"the controller's time is {words.get(step, step)} and the plant's {words.get(loop, loop)}: give dt to "
-            "sample a continuous plant; discretize a continuous controller, for example by scipy's to_discrete"
+            f"plant and controller need the same step, got {times}: give dt to sample a continuous plant; discretize a "
+            "continuous controller, for example by scipy's to_discrete"
         )
 
 
@@ -279,24 +253,22 @@ def _components(value: Any, name: str, width: int) -> list[Component]:
         UnsupportedError: something else.
     """
     recurrent = name == "controller"
+    if isinstance(value, Component):
+        return [value]
     if recurrent and isinstance(value, str) and value in ACTIVATIONS:
         return [_channels(value, ACTIVATIONS[value].slope, -np.ones(width), np.ones(width))]
-    read = next((read for test, read in _READERS if recurrent and test(value)), None)
-    if read is not None:
+    for read in (read for test, read in _READERS if recurrent and test(value)):
         out: list[Component] = []
         for layer in read(value):
             out += _components(layer, name, len(out[-1].parts["yu"]) if out else width)
         return out
     if recurrent and isinstance(value, np.ndarray):
-        value = np.atleast_2d(value), 0.0
-    if recurrent and isinstance(value, tuple) and len(value) == 2:
-        K = as_matrix("weight", value[0])
-        return [Component({"yu": K, "y1": np.zeros((len(K), 1)) + np.reshape(value[1], (-1, 1))}, name=name)]
+        return [Component({"yu": as_matrix("controller", np.atleast_2d(value))})]
     if is_linear_system(value) or (isinstance(value, tuple) and not isinstance(value[0], LureSystem)):
         plant = as_plant(value)
         return [Component(dict(zip(("xx", "xu", "yx", "yu"), vars(plant).values())), step=plant.dt, name=name)]
     system, F, G = value if isinstance(value, tuple) else (as_subject(value), None, None)
-    if isinstance(system, LayerStack) and system.directions == 1 and recurrent:
+    if isinstance(system, LayerStack) and recurrent and system.directions == 1:
         return [component for layer in system.layers for component in _components(layer, name, width)]
     if isinstance(system, GatedCell) and recurrent:  # its map is one function of state and input
         n, p, output = system.states, system.inputs, system.output(np.eye(system.states)).T
@@ -304,10 +276,7 @@ def _components(value: Any, name: str, width: int) -> list[Component]:
         return [Component(parts, system, step=ANY_STEP)]
     if isinstance(system, (LureSystem, DrivenSystem)):
         return [_lure(system, F, G, name)]
-    raise UnsupportedError(
-        f"a {name} must be a linear system, a LureSystem, a DrivenSystem or a recurrent layer with a known map, got a "
-        f"{type(system).__name__}"
-    )
+    raise UnsupportedError(f"a {name} must be a system with inputs and outputs, got a {type(system).__name__}")
 
 
 def _lure(subject: LureSystem | DrivenSystem, F: Any, G: Any, name: str) -> Component:
@@ -337,13 +306,13 @@ def _actuator(saturation: Any, slope: Any, size: int) -> Component:
     """Return the nonlinearity in front of the plant.
 
     Raises:
-        ConfigurationError: limits that are not finite, or a lower limit that is not below the upper one.
+        ConfigurationError: both limits and slopes, limits that are not finite, or a lower limit above the upper one.
     """
     if saturation is None:
         return _channels(None, slopes_of(slope), -np.ones(size), np.ones(size))
-    words = f"saturation must be a positive limit or (low, high), each a number or {size} numbers, got {saturation!r}"
+    words = f"saturation must be a limit > 0 or (low, high), without slope, got {saturation!r} and slope={slope!r}"
     ends = saturation if isinstance(saturation, (tuple, list)) else (-as_positive("saturation", saturation), saturation)
     low, high = (as_vector("saturation", np.zeros(size) + end, size, words) for end in ends)
-    if not (low < high).all():
+    if slope is not None or not (low < high).all():
         raise ConfigurationError(words)
     return _channels("saturation", (0.0, 1.0), low, high)
