@@ -29,14 +29,14 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
+from stability.kernel.systems.parts import COMPUTED
 from stability.kernel.systems.plants import as_plant, is_linear_system, slopes_of
 
 Array = np.ndarray
-ANY_STEP, STATIC = "any step", "static"
-"""Time of a component: one step per sample, whatever its duration; or no memory at all."""
+ANY_STEP, STATIC, CONTINUOUS = "discrete time", "static", "continuous time"
+"""Time of a component: one step per sample, whatever its duration; no memory at all; the word for ``None``."""
 LARGEST_CONDITION = 1e12
 """Condition number of the loop's direct feed-through above which the loop counts as ill-posed."""
-_CONSTANT = 2.0  # argument of the channel with a constant value: no activation is zero or has a kink there
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +106,12 @@ def feedback(
     state of the loop consists of the states of plant, controller and delay, in this order.
 
     Args:
-        plant: a state space or transfer function of ``python-control`` or ``scipy.signal``; matrices
-            ``(A, B, C, D)``, ``(A, B, C, D, dt)``; a ``LureSystem`` or ``DrivenSystem``, whose outputs are its states;
-            or ``(LureSystem, F, G)``, where the input enters the state by ``F (n, p)`` and the output is ``G x``.
-        controller: the same, or a matrix of static gains. With ``stability.models`` imported also a layer, a module of
-            ``torch.nn`` with or without linear layers, and the path of a file, such as an ONNX file.
+        plant: a state space or transfer function of ``python-control`` or ``scipy.signal``; matrices ``(A, B, C, D)``
+            or ``(A, B, C, D, dt)``; a ``LureSystem`` or ``DrivenSystem``, whose outputs are its states; or
+            ``(LureSystem, F, G)``, where the input enters the state by ``F (n, p)`` and the output is ``G x``.
+        controller: the same, a matrix of static gains, or a list of these in series, such as ``[layer, K]``. With
+            ``stability.models`` imported also a layer, a module of ``torch.nn`` with or without linear layers, and
+            the path of a file, such as an ONNX file.
         sign: -1 for negative feedback (the default of textbooks), +1 for positive feedback.
         dt: sampling period of a continuous linear plant with a discrete controller. The plant is discretized exactly
             for inputs that are constant between samples (zero-order hold).
@@ -150,8 +151,7 @@ def feedback(
         raise ConfigurationError(f"delay must be a number of samples >= 0, got {delay!r}")
     (first,) = _components(plant, "plant", 0)
     step = first.step if dt is None else as_step(dt)
-    if first.step is None and step is not None:
-        first = _sampled(first, step)
+    first = _sampled(first, step) if first.step is None and step is not None else first
     ring = [first, *_components(controller, "controller", len(first.parts["yu"]))]
     signs, p = [1.0] * (len(ring) - 1) + [float(sign)], first.parts["yu"].shape[1]
     if delay:
@@ -178,11 +178,12 @@ def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float |
         return LureSystem(A, B, C, D, (alpha, beta), step)
     activation, E, b = next(iter(kinds), "identity"), parts["zr"], parts["z1"][:, 0]
     if parts["x1"].any():
-        phi, row = ACTIVATIONS[activation], ((0, 1), (0, 0))
-        B = np.hstack([B, parts["x1"] / phi.function(np.array(_CONSTANT))])
-        C, D, E, b = np.pad(C, row), np.pad(D, (0, 1)), np.pad(E, row), np.append(b, _CONSTANT)
+        phi, row, point = ACTIVATIONS[activation], ((0, 1), (0, 0)), 2.0  # where no activation is zero or has a kink
+        B = np.hstack([B, parts["x1"] / phi.function(np.array(point))])
+        C, D, E, b = np.pad(C, row), np.pad(D, (0, 1)), np.pad(E, row), np.append(b, point)
         alpha, beta = np.append(alpha, phi.slope[0]), np.append(beta, phi.slope[1])
-    return DrivenSystem(LureSystem(A, B, C, D, (alpha, beta), step), activation, E, b, parts["xr"], name=name)
+    system = LureSystem(A, B, C, D, (alpha, beta), step)
+    return DrivenSystem(system, activation, E, b, parts["xr"], name, part=COMPUTED)
 
 
 def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[str, Array]:
@@ -234,10 +235,9 @@ def _refuse_other_step(step: Any, loop: float | None) -> None:
     """Raise an error for a component that does not run at the step of the loop."""
     fits = step in (STATIC, loop) or (step == ANY_STEP and loop is not None)
     if not fits and (None in (step, loop) or not math.isclose(step, loop, rel_tol=1e-9)):
-        times = " and ".join({None: "continuous", ANY_STEP: "discrete"}.get(time, f"{time}") for time in (loop, step))
         raise ConfigurationError(
-            f"plant and controller need the same step, got {times}: give dt to sample a continuous plant; discretize a "
-            "continuous controller, for example by scipy's to_discrete"
+            f"plant and controller need the same step, got {loop or CONTINUOUS} and {step or CONTINUOUS}: give dt to "
+            "sample a continuous plant; discretize a continuous controller, for example by scipy's to_discrete"
         )
 
 
@@ -257,9 +257,10 @@ def _components(value: Any, name: str, width: int) -> list[Component]:
         return [value]
     if recurrent and isinstance(value, str) and value in ACTIVATIONS:
         return [_channels(value, ACTIVATIONS[value].slope, -np.ones(width), np.ones(width))]
-    for read in (read for test, read in _READERS if recurrent and test(value)):
+    reader = next((read for test, read in _READERS if recurrent and test(value)), None)
+    if recurrent and (reader is not None or isinstance(value, list)):
         out: list[Component] = []
-        for layer in read(value):
+        for layer in value if reader is None else reader(value):
             out += _components(layer, name, len(out[-1].parts["yu"]) if out else width)
         return out
     if recurrent and isinstance(value, np.ndarray):
