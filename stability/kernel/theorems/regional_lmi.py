@@ -153,13 +153,18 @@ def sector_system(loop: ControlLoop, G: Array, slopes: tuple[Array, Array]) -> L
 
 
 @certifies(
-    "attraction_lmi", subject=ControlLoop, claim="attraction", value="rate", size="P must be (n, n), box of n numbers"
+    "attraction_lmi",
+    subject=ControlLoop,
+    claim="attraction",
+    value="rate",
+    size="P must be (n, n), box (n,), reach (m,)",
 )
 class AttractionLmi(Decay):
-    """Ellipsoid ``x^T P x <= level`` with the box ``|x_i| <= box_i`` inside; ``G`` has a row per saturated channel."""
+    """Ellipsoid ``x^T P x <= level``, in which ``|z_i| <= reach_i`` and ``|G x| <= 1`` (a row per saturated channel)."""
 
     P: Metric
     level: Number
+    reach: Channels
     G: AnyArray
     box: State
 
@@ -184,6 +189,7 @@ class AttractionLmi(Decay):
         swing = required(ellipsoid_reach(self.P, self.p_min, self.level, rows), "P has no computed inverse")
         require((swing[m:] <= 1.0).all(), "a row of G exceeds 1 in the ellipsoid")
         reach = required(through_loop(np.abs(subject.D) * steepest, swing[:m]), "the channels have no computed bound")
-        reason = _proved_in_region(self, lambda: sector_system(subject, self.G, subject.sectors(reach)))
+        require((reach <= self.reach).all(), "a channel exceeds its reach in the ellipsoid")
+        reason = _proved_in_region(self, lambda: sector_system(subject, self.G, subject.sectors(self.reach)))
         require((box @ (np.abs(self.P) @ box)).upper() <= self.level, "the box does not fit into the ellipsoid")
         return f"on an invariant ellipsoid that contains the box; {reason}"

@@ -95,7 +95,7 @@ def attraction(loop: ControlLoop, rate: float | None, box: Any, deadline: Deadli
     plane = [i for i in range(loop.states) if box is None or box[i] > 0]
     search = _Search(loop, rate, plane, deadline)
     search.run()
-    claim = None if search.solution is None else _proved(loop, rate, *search.solution, box)
+    claim = None if search.solution is None else _proved(loop, rate, search.reach, *search.solution, box)
     return claim or _open(f"no ellipsoid was proved at the rate {rate:.6g} in {search.attempts} attempts")
 
 
@@ -107,7 +107,9 @@ def _open(reason: str) -> Claim:
     return Claim("attraction", f"A region of attraction was not found: {reason}.", Verdict.INCONCLUSIVE)
 
 
-def _proved(loop: ControlLoop, rate: float, P: Array, L: Array, G: Array, box: Array | None) -> Claim | None:
+def _proved(
+    loop: ControlLoop, rate: float, reach: Array, P: Array, L: Array, G: Array, box: Array | None
+) -> Claim | None:
     """Return the claim with multipliers of the channels of slope 1 that the rule accepts, at a slightly lower level."""
     clipped = [i for i, name in enumerate(loop.activations) if name == "saturation"]
     eigenvalues = np.linalg.eigvalsh(P)
@@ -130,6 +132,7 @@ def _proved(loop: ControlLoop, rate: float, P: Array, L: Array, G: Array, box: A
                 "p_min": p_min,
                 "p_max": p_max,
                 "level": level,
+                "reach": np.where([name == "saturation" for name in loop.activations], 1e30, reach),
                 "G": G,
                 "box": size * shape,
             }

@@ -85,8 +85,8 @@ def regional(
         ('certified', 0.25, True)
         >>> from stability.systems import ControlLoop
         >>> loop = ControlLoop([[1.2]], [[-0.5]], [[1.0]], slope="saturation", dt=1.0)  # x+ = 1.2 x - 0.5 sat(x)
-        >>> print(regional(loop).proof.data["box"].round(1))  # |x| < 2.5 returns to zero
-        [2.5]
+        >>> print(regional(loop).proof.data["box"].round(1))  # returns to zero: |x| < 2.5
+        [2.4]
     """
     deadline = Deadline.from_limit(time_limit).named("regional")
     check_input_bound(input_bound)
