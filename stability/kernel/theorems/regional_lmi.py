@@ -160,7 +160,7 @@ def sector_system(loop: ControlLoop, G: Array, slopes: tuple[Array, Array]) -> L
     size="P must be (n, n), box (n,), reach (m,)",
 )
 class AttractionLmi(Decay):
-    """Ellipsoid ``x^T P x <= level``, in which ``|z_i| <= reach_i`` and ``|G x| <= 1`` (a row per saturated channel)."""
+    """Ellipsoid ``x^T P x <= level``, where ``|z_i| <= reach_i``, ``|G x| <= 1``; a row of G per saturated channel."""
 
     P: Metric
     level: Number

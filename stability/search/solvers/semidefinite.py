@@ -23,6 +23,8 @@ from stability.search.solvers.state_space import StateSpace
 Array = np.ndarray
 MAX_STATES = 160
 """Most states of a system: with more, the dense program needs more memory than a workstation has."""
+WIDEST = 20.0
+"""Largest half axis of a region of attraction in the caller's units; some regions are unbounded."""
 MAX_SIZE = 400  # most rows of the inequality
 CLARABEL_STATES = 32
 """Most states for Clarabel: with more, an interior-point method takes minutes."""
@@ -327,19 +329,20 @@ def pose_gain(
 
 
 def pose_attraction(
-    system: LureMatrices, rate: float, clipped: list[int], reach: Array, plane: list[int], deadline: Deadline
+    system: LureMatrices, rate: float, clipped: list[int], reach: Array, plane: Array, deadline: Deadline
 ) -> tuple[Array, Array, Array] | None:
     r"""Maximize an ellipsoid ``x^T Q^{-1} x <= 1`` in the inequality of ``attraction_lmi``, in the variables ``Q``.
 
     With :math:`\psi = \beta z - w` the inequality is linear in ``Q``, ``S = L^{-1}`` and ``Y = G Q``. The objective is
-    the volume of the ellipsoid's section by the subspace of the coordinates ``plane``.
+    the volume of the ellipsoid's section by a subspace.
 
     Args:
-        system: the loop, with its sectors within ``reach`` as slopes; those of saturated channels are [0, 1].
+        system: the loop, with its sectors within ``reach`` as slopes, [0, 1] for saturated channels; its states are
+            scaled so that the ellipsoid has half axes below ``WIDEST``.
         rate: rate of the decay.
         clipped: saturated channels.
         reach: ``(m,)`` largest pre-activations that the sectors allow.
-        plane: coordinates in which initial states lie.
+        plane: ``(n, k)`` basis of the subspace.
         deadline: time limit of the solver.
 
     Returns:
@@ -364,18 +367,15 @@ def pose_attraction(
         M = cp.bmat([[faster**2 * Q, -supply.T, Q @ A.T], [-supply, coupled, (B @ S).T], [A @ Q, B @ S, Q]])
     else:
         M = cp.bmat([[-(A @ Q) - Q @ A.T - 2 * faster * Q, -supply.T - B @ S], [-supply - (B @ S).T, coupled]])
-    constraints = [_symmetric(M) >> 0]
+    constraints = [_symmetric(M) >> 0, Q << WIDEST**2 * np.eye(n)]
     bound = [i for i in range(m) if i not in clipped and np.isfinite(reach[i])]
     constraints += [system.C[i] @ Q @ system.C[i] <= reach[i] ** 2 for i in bound]
     for row in range(len(clipped)):
         g = cp.reshape(Y[row], (1, n), order="C")
         constraints.append(_symmetric(cp.bmat([[np.ones((1, 1)), g], [g.T, Q]])) >> 0)
-    rest = [i for i in range(n) if i not in plane]
-    section = Q if not rest else cp.Variable((len(plane), len(plane)), symmetric=True)
-    if rest:
-        order = np.eye(n)[[*plane, *rest]]
-        gap = cp.bmat([[section, np.zeros((len(plane), len(rest)))], [np.zeros((len(rest), n))]])
-        constraints.append(_symmetric(order @ Q @ order.T - gap) >> 0)
+    section = Q if len(plane.T) == n else cp.Variable((len(plane.T), len(plane.T)), symmetric=True)
+    if section is not Q:
+        constraints.append(_symmetric(Q - plane @ section @ plane.T) >> 0)
     goal = cp.Maximize(cp.log_det(section))
     status, q, l, y = _solved_values(goal, constraints, "CLARABEL", deadline, 1e-7, Q, s, Y)
     if status != "solved" or q is None or l is None or y is None or not (l > 0).all():
