@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .adapters import controllers as _controllers  # noqa: F401 - registers the controllers of feedback loops
 from .adapters.modules import certify_all, lure_system, recurrent_parts, register_adapter
 from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN

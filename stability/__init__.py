@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stability.certificate import Certificate, Finding
     from stability.certification import certify
+    from stability.conversion.feedback import feedback
     from stability.conversion.subjects import register_converter
     from stability.errors import (
         ConfigurationError,
@@ -81,6 +82,7 @@ _NAMES = {
     "stability.kernel.systems.execution": "ExecutionModel",
     "stability.kernel.systems.lure": "LureSystem",
     "stability.kernel.systems.pairwise": "PairwiseSystem",
+    "stability.conversion.feedback": "feedback",
     "stability.conversion.subjects": "register_converter",
     "stability.verification": "Verification verify",
 }
@@ -90,7 +92,7 @@ __all__ = [
     "Cascade", "DrivenSystem", "GatedCell", "LayerStack", "LureSystem", "PairwiseSystem", "register_converter",
     "Certificate", "Claim", "Finding", "Gain", "GainMargin", "Nyquist", "Proof", "Recovery", "Refutation",
     "StepBound", "Theorem1", "Verdict", "Verification",
-    "bounded", "certify", "circle_criterion", "gain_margin", "hinf_norm", "incremental_gain", "kyp_lmi",
+    "bounded", "certify", "circle_criterion", "feedback", "gain_margin", "hinf_norm", "incremental_gain", "kyp_lmi",
     "largest_step", "memory_horizon", "multiplier_criterion", "nyquist", "recovery_time", "refute", "regional",
     "smallest_overshoot", "step_margin", "theorem1", "verify",
     "ConfigurationError", "DimensionError", "FileFormatError", "IllPosedError", "NonFiniteError", "RankError",

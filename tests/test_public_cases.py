@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from stability import DrivenSystem, LureSystem, certify, verify
 from stability.analysis import attack_sweep, hessian_summary
-from stability.errors import FileFormatError, StabilityError
+from stability.errors import DimensionError, FileFormatError, StabilityError
 from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_module, load_subject
 from stability.reports import cli
@@ -89,18 +89,23 @@ def test_what_is_no_system_is_refused(tmp_path, rng) -> None:
 
 
 def test_a_reservoir_with_its_read_out(tmp_path) -> None:
-    with pytest.raises(FileFormatError, match="Wout"):
-        load_subject(FILES / "open_with_wout.npz")
     held = dict(np.load(FILES / "open_with_wout.npz"))
     W, Win, read_out = (held.pop(name) for name in ("W", "Win", "Wout"))
     np.savez(tmp_path / "open.npz", W=W, Win=Win, **held)
     assert certify(load_subject(tmp_path / "open.npz").subject).verdict == "certified"
-    np.savez(tmp_path / "closed.npz", W=W + Win @ read_out, Win=np.zeros_like(Win), **held)
-    closed = load_subject(tmp_path / "closed.npz").subject
+    closed = load_subject(FILES / "open_with_wout.npz").subject
     x = np.linspace(-1, 1, len(W))
     pre = W @ x + Win @ (read_out @ x) + held["bias"]
-    np.testing.assert_allclose(closed.advance(x, np.zeros(1)), 0.5 * x + 0.5 * np.tanh(pre), rtol=1e-12)
+    for u in ([0.0], [9.0]):
+        np.testing.assert_allclose(closed.advance(x, np.array(u)), 0.5 * x + 0.5 * np.tanh(pre), rtol=1e-12)
     assert certify(closed).verdict == "refuted"  # its loop oscillates
+    np.savez(tmp_path / "closed.npz", W=W, Win=Win, Wout=read_out, bout=0.25, **held)
+    pre += Win @ [0.25]
+    biased = load_subject(tmp_path / "closed.npz").subject
+    np.testing.assert_allclose(biased.advance(x, np.zeros(1)), 0.5 * x + 0.5 * np.tanh(pre), rtol=1e-12)
+    np.savez(tmp_path / "classes.npz", W=W, Win=Win, Wout=np.vstack([read_out, read_out]), **held)
+    with pytest.raises(DimensionError, match="Wout"):
+        load_subject(tmp_path / "classes.npz")
 
 
 # weights

@@ -16,6 +16,7 @@ from ..affine import Affine
 from ..classifier import LENGTHS, agree_on, agrees_far
 from ..classifier_network import ClassifierNetwork
 from ..readers.closure import closure
+from ..wrapped import two_rows
 from .algebra import Body
 from .graph import DOMAINS, Graph, attributes, evaluator, in_double, name_of, read_names, refuse_rounding
 from .loops import size_of
@@ -144,7 +145,7 @@ def onnx_network(graph: Graph, nodes: list[Any], subject: Any) -> ClassifierNetw
     for batch_first in (layout, not layout):
         run = OnnxGraph(graph, logits, batch_first, dtype)
         for reduction in REDUCTIONS:
-            network = Classifier(subject, weight, bias, reduction)
+            network = Classifier(subject, *two_rows(weight, bias), reduction)
             try:
                 agrees_far(run, network, (run.steps,) if run.steps else LENGTHS)
             except StabilityError as error:

@@ -2,12 +2,13 @@ r"""Conversion of echo state networks, given by matrices or by reservoirpy, to n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stability.arguments import as_vector
-from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
+from stability.errors import ConfigurationError, DimensionError, DisagreementError, UnsupportedError
 from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.checks import as_choice, as_matrix
 from stability.kernel.systems.driven import DrivenSystem
@@ -15,6 +16,8 @@ from stability.kernel.systems.lure import LureSystem
 
 EQUATIONS = ("internal", "external")
 LIBRARY = "reservoirpy"
+LOOP = "loop-with-read-out of reservoir"
+"""Part that claims name if the read-out is fed back."""
 
 
 def reservoir_system(
@@ -25,6 +28,8 @@ def reservoir_system(
     leak: Any = 1.0,
     activation: str = "tanh",
     equation: str = "internal",
+    Wout: Any = None,
+    bout: Any = 0.0,
     name: str = "reservoir",
 ) -> DrivenSystem:
     r"""Return an echo state network as a network to certify.
@@ -39,6 +44,9 @@ def reservoir_system(
         leak: ``a`` in (0, 1], one number or one for each unit.
         activation: a name of ``stability.kernel.arithmetic.activations``.
         equation: ``internal`` or ``external``.
+        Wout: ``(p, n)`` read-out whose output is the next input: the network is the free-running loop with the
+            recurrent weights ``W + Win Wout``, whose input has no effect. ``None``: the reservoir with its inputs.
+        bout: ``(p,)`` bias of the read-out, or one number.
         name: name in reports.
 
     Returns:
@@ -66,12 +74,18 @@ def reservoir_system(
     a = _per_unit("leak", leak, n)
     if not ((a > 0.0) & (a <= 1.0)).all():
         raise ConfigurationError(f"leak must lie in (0, 1], got values from {a.min():g} to {a.max():g}")
-    decay, slope = np.diag(1.0 - a), ACTIVATIONS[activation].slope
+    if Wout is not None:
+        p, read = entering.shape[1], _dense(Wout)
+        if np.shape(read) != (p, n):
+            raise DimensionError("Wout", (p, n), np.shape(read), "leave it out for the reservoir with its inputs")
+        weights, b = weights + entering @ as_matrix("Wout", read), b + entering @ _per_unit("bout", bout, p)
+        entering = np.zeros_like(entering)
+    decay, slope, part = np.diag(1.0 - a), ACTIVATIONS[activation].slope, "" if Wout is None else LOOP
     if equation == "internal":
         system = LureSystem(decay, np.diag(a), weights, None, slope, 1.0)
-        return DrivenSystem(system, activation, entering, b, name=name)
+        return DrivenSystem(system, activation, entering, b, name=name, part=part)
     system = LureSystem(decay, a[:, None] * weights, np.eye(n), None, slope, 1.0)
-    return DrivenSystem(system, activation, np.zeros_like(entering), b, a[:, None] * entering, name=name)
+    return DrivenSystem(system, activation, np.zeros_like(entering), b, a[:, None] * entering, name=name, part=part)
 
 
 def _dense(value: Any) -> Any:
@@ -94,16 +108,18 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     """Return the network of a ``reservoirpy`` reservoir, without importing that library.
 
     Args:
-        node: an initialized ``Reservoir``; of a model, pass its reservoir node.
+        node: an initialized ``Reservoir``, or a model of one with a trained linear read-out, which stands for their
+            loop: ``W + Wfb Wout`` with inputs if the reservoir has feedback, else the free-running ``W + Win Wout``.
 
     Returns:
         The map of the node; noise, which differs at each step, is not part of it.
 
     Raises:
         DisagreementError: the node's own step gives other numbers than its matrices.
-        UnsupportedError: another node, or a ``Reservoir`` that is not initialized or has feedback, noise in its state
-            or an unknown activation.
+        UnsupportedError: another node or model, or a ``Reservoir`` that is not initialized or has feedback without
+            read-out, noise in its state or an unknown activation.
     """
+    node, readout = _loop_nodes(node) if hasattr(node, "nodes") else (node, None)
     kind = type(node).__name__
     if kind != "Reservoir" or not all(hasattr(node, part) for part in ("W", "Win", "lr")):
         raise UnsupportedError(
@@ -112,25 +128,45 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
         )
     if not getattr(node, "initialized", True) or any(callable(getattr(node, k, None)) for k in ("W", "Win")):
         raise UnsupportedError(f"this {kind} has no weights yet: run it on data or call its method initialize first")
-    if getattr(node, "Wfb", None) is not None and bool(
-        getattr(node, "fb_dim", None) or np.prod(getattr(node.Wfb, "shape", (0,)))
-    ):
+    has_feedback = np.prod(getattr(getattr(node, "Wfb", None), "shape", (0,))) > 0
+    if has_feedback and (readout is None or _name(getattr(node, "fb_activation", "identity")) != "identity"):
         raise UnsupportedError(
-            f"this {kind} has output feedback (Wfb), so its map depends on the read-out: certify it without Wfb"
+            f"the feedback (Wfb) of this {kind} needs its model, with a read-out and without activation: pass the model"
         )
     if any(np.any(np.asarray(getattr(node, k, 0.0)) != 0) for k in ("noise_rc", "noise_in")):
         raise UnsupportedError(f"this {kind} adds noise to its state: certify it with noise_rc = noise_in = 0")
-    function = getattr(node, "activation", "tanh")
-    name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
+    name = _name(getattr(node, "activation", "tanh"))
     if name not in ACTIVATIONS:
         raise UnsupportedError(f"this {kind} has the activation {name!r}; supported are {', '.join(ACTIVATIONS)}")
-    equation = getattr(node, "equation", "internal")
-    network = reservoir_system(
-        node.W, node.Win, getattr(node, "bias", None), leak=node.lr, activation=name,
-        equation=equation if isinstance(equation, str) else "internal", name=f"reservoirpy {kind}",
-    )  # fmt: skip
-    _compare(node, network)
-    return network
+    options = {"leak": node.lr, "activation": name, "equation": getattr(node, "equation", "internal")}
+    matrices = node.W, node.Win, getattr(node, "bias", None)
+    network = reservoir_system(*matrices, **options, name=f"reservoirpy {kind}")
+    if readout is None or not has_feedback:
+        _compare(node, network)
+    if readout is None:
+        return network
+    loop = {"Wout": np.transpose(readout.Wout), "bout": getattr(readout, "bias", 0.0), "name": network.name}
+    entering = node.Wfb if has_feedback else node.Win
+    closed = reservoir_system(node.W, entering, matrices[2], **options, **loop)
+    return replace(closed, E=network.E, F=network.F) if has_feedback else closed
+
+
+def _loop_nodes(model: Any) -> tuple[Any, Any]:
+    """Return reservoir and read-out of a model.
+
+    Raises:
+        UnsupportedError: a model with other nodes.
+    """
+    nodes = [node for node in model.nodes if type(node).__name__ not in ("Input", "Output")]
+    readouts = [node for node in nodes if getattr(node, "Wout", None) is not None]
+    if len(nodes) != 2 or len(readouts) != 1:
+        names = ", ".join(type(node).__name__ for node in nodes)
+        raise UnsupportedError(f"expected a model of one Reservoir and one trained linear read-out, got {names}")
+    return next(node for node in nodes if node is not readouts[0]), readouts[0]
+
+
+def _name(function: Any) -> str:
+    return function if isinstance(function, str) else getattr(function, "__name__", repr(function))
 
 
 def _compare(node: Any, network: DrivenSystem) -> None:

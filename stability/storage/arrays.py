@@ -22,7 +22,7 @@ from stability.storage.limits import NUMBERS
 from stability.storage.read_errors import as_file_errors
 
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
-RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation")
+RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation", "Wout", "bout")
 _HEADER = 10_000
 _PIECE = 2**20
 _ONLY_WITH = {("W", "C"): ("B", "D", "slope", "U", "E", "b", "F", "activation"), ("U", "E"): ("b", "F", "activation")}
@@ -160,7 +160,8 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
     ``activation`` is ``tanh`` by default, and has a meaning for a network only: without ``U`` the claim is about every
     activation with the slopes ``slope``. With ``Win`` it is a reservoir instead, ``h+ = (1 - leak) h + leak phi(W h +
     Win u + bias)``, of ``W``, ``Win``, optionally ``bias``, ``leak``, ``activation``, ``equation``: see
-    ``reservoir_system``.
+    ``reservoir_system``. With ``Wout (p, n)``, optionally ``bout``, the input is the reservoir's output, ``u = Wout h +
+    bout``: the free-running loop.
 
     Args:
         arrays: arrays by the names of ``KEYS``.
@@ -215,23 +216,19 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
 
 def _reservoir(arrays: Mapping[str, np.ndarray], where: str) -> DrivenSystem:
     """Return an echo state network from the arrays of common libraries."""
-    if "Wout" in arrays:
-        raise FileFormatError(
-            f"{where} holds the read-out Wout, which is not supported. For the reservoir with inputs, leave Wout out. "
-            "For the loop u = Wout h, save W + Win @ Wout as W and zeros as Win"
-        )
     if set(arrays) - set(RESERVOIR) or "W" not in arrays:
         raise FileFormatError(
-            f"{where} with Win (a reservoir) must hold W, optionally bias, leak, activation, equation; it holds "
+            f"{where} with Win (a reservoir) must hold W, optionally {', '.join(RESERVOIR[2:])}; it holds "
             f"{', '.join(ascii(name)[1:-1] for name in arrays)}"
         )
-    for name in ("bias", "leak"):
+    for name in ("bias", "leak", "bout"):
         if name in arrays and arrays[name].dtype.kind not in "fiu":
             raise FileFormatError(f"{where}: {name} must hold real numbers, got dtype {arrays[name].dtype}")
     equation = _activation(arrays["equation"], where) if "equation" in arrays else "internal"
     return reservoir_system(
-        arrays["W"], arrays["Win"], arrays.get("bias"), leak=arrays.get("leak", 1.0),
-        activation=_activation(arrays.get("activation"), where), equation=equation, name=where,
+        arrays["W"], arrays["Win"], arrays.get("bias"), leak=arrays.get("leak", 1.0), Wout=arrays.get("Wout"),
+        bout=arrays.get("bout", 0.0), activation=_activation(arrays.get("activation"), where), equation=equation,
+        name=where,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from stability import feedback
 from stability.errors import DisagreementError, StabilityError
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
@@ -163,3 +164,18 @@ def test_a_network_that_is_off_by_a_millionth_is_refused(factor, tmp_path):
     else:
         with pytest.raises(DisagreementError):
             reading(module, x)
+
+
+def test_a_head_of_one_output_is_a_controller(tmp_path, rng) -> None:
+    head = {"V": rng.normal(size=(N, 1)).astype(np.float32), "v": np.float32([0.3])}
+    path = network(tmp_path / "one.onnx", op="LSTM", **head)
+    A, B, C = np.array([[0.9, 0.1], [0.0, 0.8]]), np.array([[0.0], [1.0]]), np.eye(P)
+    loop, module = feedback((A, B, C, np.zeros((P, 1)), 1.0), path), load_module(path)
+    x, state, past = np.ones(2), np.zeros(loop.states), []
+    state[:2] = x
+    for _ in range(8):
+        past.append(x)
+        with torch.no_grad():
+            u = module.double()(torch.tensor(np.array(past))[None])[0, 1:].numpy()
+        x, state = A @ x - B @ u, loop.advance(state, np.zeros(P))
+        np.testing.assert_allclose(state[:2], x, rtol=1e-9)

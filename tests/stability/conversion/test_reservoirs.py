@@ -32,11 +32,26 @@ class Reservoir:
         return {"out": (1 - self.lr) * h + self.lr * np.tanh(self.W @ h + self.Win @ x + self.bias.ravel()) + wrong}
 
 
+class Ridge:
+    """Stand-in with the interface of a reservoirpy read-out of two outputs."""
+
+    def __init__(self) -> None:
+        self.Wout, self.bias = 0.1 * WIN, np.array([[0.2, -0.3]])
+
+
+class Model:
+    """Stand-in with the interface of a reservoirpy model."""
+
+    def __init__(self, *nodes) -> None:
+        self.nodes = list(nodes)
+
+
 class ES2N(Reservoir):
     """Another node of the library, which has the same matrices and another map."""
 
 
-Reservoir.__module__ = ES2N.__module__ = "reservoirpy.nodes.reservoir"
+for kind in (Reservoir, Ridge, Model, ES2N):
+    kind.__module__ = "reservoirpy.nodes.reservoir"
 
 
 def test_both_equations_step_by_step() -> None:
@@ -80,6 +95,21 @@ def test_an_object_of_the_library() -> None:
     with pytest.raises(UnsupportedError, match="ES2N"):
         as_subject(ES2N())
     assert certify(Reservoir(W=0.1 * np.eye(4)), input_box=(-1, 1), rate="any").verdict is Verdict.CERTIFIED
+
+
+def test_a_model_with_a_read_out_is_the_loop() -> None:
+    free, driven = as_subject(Model(Reservoir(), Ridge())), as_subject(Model(Ridge(), Reservoir(Wfb=W[:, :2])))
+    for u, x in zip(U, RNG.normal(size=(30, 4))):
+        read = Ridge().Wout.T @ x + Ridge().bias[0]
+        for loop, pre in ((free, W @ x + WIN @ read), (driven, W @ x + WIN @ u + W[:, :2] @ read)):
+            assert loop.advance(x, u) == pytest.approx(0.7 * x + 0.3 * np.tanh(pre + BIAS))
+    for nodes in (
+        (Reservoir(),),
+        (Reservoir(), Reservoir(), Ridge()),
+        (Reservoir(Wfb=W, fb_activation=np.sin), Ridge()),
+    ):
+        with pytest.raises(UnsupportedError):
+            as_subject(Model(*nodes))
 
 
 def test_the_library_itself() -> None:
