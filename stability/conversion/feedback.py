@@ -25,7 +25,7 @@ from stability.gated_loop import GatedLoop
 from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.arithmetic.discretization import as_step
 from stability.kernel.checks import as_choice, as_matrix, as_slope
-from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.driven import NONLINEARITIES, ControlLoop, DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.lure import LureSystem
@@ -95,7 +95,7 @@ def feedback(
     delay: int = 0,
     saturation: Any = None,
     slope: Any = None,
-    external: str = "reference",
+    external: str | None = "reference",
     name: str = "loop",
 ) -> Any:
     r"""Return the closed loop of a plant and a controller as one subject, for ``certify``, gains and margins.
@@ -120,13 +120,16 @@ def feedback(
             or a vector ``(p,)``.
         slope: slopes of an unknown nonlinearity in front of the plant, as in ``LureSystem.from_state_space``.
         external: ``"reference"``: the input of the subject is ``r``, added to what the controller reads;
-            ``"disturbance"``: it is ``d``, added to the plant's input.
+            ``"disturbance"``: it is ``d``, added to the plant's input; ``None``: the loop has no input, and its
+            region of attraction is of interest (``stability.regional``).
         name: name in reports.
 
     Returns:
-        A ``DrivenSystem`` with external input if all channels have one known activation, or if there are none; a
-        ``LureSystem`` for other channels; a ``stability.gated_loop.GatedLoop`` for an LSTM or GRU. A constant term of
-        the next state, such as the bias of a linear read-out, becomes one channel with a constant argument.
+        A ``DrivenSystem`` with external input if all channels have one known activation, or if there are none. A
+        ``ControlLoop`` without input and without constant terms for several known ones, for ``sin``, and for
+        ``external=None``; a ``LureSystem`` for other channels; a ``stability.gated_loop.GatedLoop`` for an LSTM or GRU.
+        A constant term of the next state, such as the bias of a linear read-out, becomes one channel with a constant
+        argument.
 
     Raises:
         DimensionError: numbers of inputs and outputs that do not fit.
@@ -144,7 +147,8 @@ def feedback(
         >>> str(certify(loop).verdict), loop.system.dt
         ('certified', 0.1)
     """
-    as_choice("external input", external, ("reference", "disturbance"))
+    if external is not None:
+        as_choice("external input", external, ("reference", "disturbance"))
     if isinstance(sign, bool) or sign not in (-1, 1):
         raise ConfigurationError(f"sign must be -1 (negative feedback) or +1 (positive feedback), got {sign!r}")
     if isinstance(delay, bool) or not isinstance(delay, (int, np.integer)) or delay < 0:
@@ -164,17 +168,20 @@ def feedback(
         ring.append(_actuator(saturation, slope, p))
     parts = _close(ring, signs + [1.0] * (len(ring) - len(signs)), int(external == "reference"))
     if not any(isinstance(component.kind, GatedCell) for component in ring):
-        return _system(parts, ring, step, name)
+        return _system(parts, ring, step, name, external is not None)
     maps = [(c.kind, len(c.parts["zu"])) for c in ring if len(c.parts["zu"])]
     return GatedLoop(parts, maps, step, name)
 
 
-def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float | None, name: str) -> Any:
+def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float | None, name: str, driven: bool) -> Any:
     """Return a loop without gated cells: a network, or a Lur'e system if its channels have not one known activation."""
     kinds = {component.kind for component in ring if len(component.slope[0])}
     alpha, beta = (np.concatenate([component.slope[k] for component in ring]) for k in (0, 1))
     A, B, C, D = (parts[key] for key in ("xx", "xw", "zx", "zw"))
-    if len(kinds) > 1 or None in kinds:
+    one = len(kinds) <= 1 and kinds <= ACTIVATIONS.keys()
+    if (not one or not driven) and kinds <= NONLINEARITIES.keys() and not (parts["z1"].any() or parts["x1"].any()):
+        return ControlLoop(A, B, C, D, [c.kind for c in ring for _ in c.slope[0]], step)
+    if not one:
         return LureSystem(A, B, C, D, (alpha, beta), step)
     activation, E, b = next(iter(kinds), "identity"), parts["zr"], parts["z1"][:, 0]
     if parts["x1"].any():
@@ -285,7 +292,9 @@ def _lure(subject: LureSystem | DrivenSystem, F: Any, G: Any, name: str) -> Comp
     system, n = subject.system, subject.states
     parts = {"xx": system.A, "xw": system.B, "zx": system.C, "zw": system.D}
     parts["xu"] = np.eye(n) if F is None else as_matrix("F", F, (n, None))
-    kind, output = None, np.eye(n) if G is None else as_matrix("G", G, (None, n))
+    names = set(getattr(subject, "activations", ())) if name == "plant" else set[str]()
+    kind = names.pop() if len(names) == 1 else None
+    output = np.eye(n) if G is None else as_matrix("G", G, (None, n))
     if isinstance(subject, DrivenSystem):
         kind = subject.activation
         parts |= {"xu": subject.F, "zu": subject.E, "z1": subject.b[:, None]}

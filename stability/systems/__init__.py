@@ -4,7 +4,7 @@ from stability.conversion.reservoirs import reservoir_system
 from stability.kernel.checks import as_matrix, as_slope
 from stability.kernel.systems.decay_gates import ConstantGate, RatioGate, RGLRUGate, SigmoidGate, SoftplusGate
 from stability.kernel.systems.derived_signals import Affine, Convolution, Normalized, SiLU, Tanh
-from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.driven import ControlLoop, DrivenSystem
 from stability.kernel.systems.gated_linear import (
     ConvexInjection,
     DeltaInjection,
@@ -23,6 +23,7 @@ from stability.kernel.systems.rwkv import RWKVGate, RWKVInjection
 __all__ = [
     "Affine",
     "ConstantGate",
+    "ControlLoop",
     "ConvexInjection",
     "Convolution",
     "DeltaInjection",

@@ -32,7 +32,7 @@ from stability.search.input_sets.regional import regional
 from stability.search.input_sets.stack_bounds import stack_bounds
 from stability.search.local.largest_radius import largest_balls
 from stability.search.solvers.deadline import Deadline
-from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
+from stability.systems import ControlLoop, DrivenSystem, LureSystem, PairwiseSystem
 from stability.verification import verify_claim
 from tests.stability.driven_runs import reservoir
 
@@ -214,6 +214,8 @@ def specimens() -> dict[str, Specimen]:
     out["box"] = network_map(), bounded(network_map())
     ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), [[-1.0, 0.4], [-0.4, -1.0]]), "tanh", np.eye(2))
     out["region"] = ode, regional(ode, input_bound=0.01, rate=0.4)
+    unstable = ControlLoop([[1.2, 0.1], [0.0, 0.8]], [[-1.0], [-0.3]], [[0.6, 0.1]], dt=1.0)
+    out["region of attraction"] = unstable, regional(unstable)
     turn = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.8, 0.6], [-0.6, 0.8]], dt=1.0)
     spin = DrivenSystem(LureSystem.recurrent([[-0.2, 1.0], [-1.0, -0.2]], np.eye(2)), "tanh", np.eye(2))
     latch_of_tanh = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])

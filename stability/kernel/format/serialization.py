@@ -22,6 +22,7 @@ from stability.kernel.format.lazy_table import Table
 SUBJECTS: Table[type] = Table(
     {
         "lure": "stability.kernel.systems.lure",
+        "loop": "stability.kernel.systems.driven",
         "driven": "stability.kernel.systems.driven",
         "pairwise": "stability.kernel.systems.pairwise",
         "gated": "stability.kernel.systems.gated_cell",

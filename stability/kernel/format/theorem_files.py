@@ -28,7 +28,7 @@ _KINDS = {
     "norm_gain": "norm_gain",
     "pairwise": "pair_norm pair_growth pair_isometry pair_linear pair_jump",
     "periodic_orbits": "periodic_orbits unstable_orbit",
-    "regional_lmi": "regional_lmi",
+    "regional_lmi": "regional_lmi attraction_lmi",
     "residual": "residual_gain residual_contraction",
     "runs_of_layers": "as_it_runs_blocks as_it_runs_pairs as_it_runs_interval as_it_runs_lmi",
     "stack_contraction": "cascade cascade_equilibrium",

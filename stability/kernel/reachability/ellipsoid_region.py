@@ -38,7 +38,7 @@ class Region:
     drift: Array
 
 
-def _through_loop(gain: Array, free: Array) -> Array | None:
+def through_loop(gain: Array, free: Array) -> Array | None:
     """Return ``s >= free + gain s`` with ``gain >= 0``, an upper bound of every ``d <= free + gain d``, or ``None``."""
     s = free
     if not gain.any():
@@ -68,13 +68,35 @@ def _lengths(x: Ball) -> Array:
     return _square_root(_inner(size, size))
 
 
+def ellipsoid_reach(P: Array, p_min: float, level: float, rows: Ball) -> Array | None:
+    r"""Bound :math:`|C_i d|` over the ellipsoid :math:`d^T P d \le \ell`.
+
+    Uses :math:`|C_i d| \le \sqrt{\ell\, C_i P^{-1} C_i^T}` and, with an approximate inverse ``X``,
+    :math:`C_i P^{-1} C_i^T \le C_i X C_i^T + |C_i| |(I - P X) C_i^T| / p_{\min}`.
+
+    Args:
+        P: ``(n, n)`` symmetric positive definite.
+        p_min: a proved lower bound of its spectrum.
+        level: level of the ellipsoid.
+        rows: ``(k, n)``, the rows :math:`C_i`.
+
+    Returns:
+        ``(k,)`` upper bounds, or ``None`` without an approximate inverse.
+    """
+    inverse = inverse_or_none(P)
+    if inverse is None:
+        return None
+    residual = (np.eye(len(P)) - Ball.exact(P) @ inverse) @ rows.T
+    norms = (Ball.exact(_lengths(rows)) * _lengths(residual.T)).upper()
+    spread = Ball.exact(_inner(rows @ inverse, rows)) + np.nextafter(norms / p_min, np.inf)
+    # the product of the two factors may underflow
+    return (Ball.exact(_square_root(spread.upper())) * _square_root(np.asarray(level))).upper()
+
+
 def region_bounds(
     driven: DrivenSystem, P: Array, p_min: float, level: float, centre: Array, inputs: Array, input_bound: float
 ) -> Region | None:
     r"""Bound channels, slopes and drift over the ellipsoid, for every input within ``input_bound`` of ``inputs``.
-
-    Uses :math:`|C_i (x - c)| \le \sqrt{\ell\, C_i P^{-1} C_i^T}` and, with an approximate inverse ``X``,
-    :math:`C_i P^{-1} C_i^T \le C_i X C_i^T + |C_i| |(I - P X) C_i^T| / p_{\min}`.
 
     Args:
         driven: the network.
@@ -90,22 +112,16 @@ def region_bounds(
     """
     system, name = driven.system, driven.activation
     A, B, C, D = system_balls(system)
-    inverse, middle = inverse_or_none(P), driven.channel(centre, inputs)
-    if inverse is None or not np.isfinite(middle).all():
+    swing, middle = ellipsoid_reach(P, p_min, level, C), driven.channel(centre, inputs)
+    if swing is None or not np.isfinite(middle).all():
         return None
     w = activation_values(name, Ball.exact(middle))
     aside = np.full(driven.inputs, float(input_bound))
     turn = (Ball.exact(np.abs(driven.E)) @ aside).upper()
     gap = (C @ centre + D @ w + Ball.exact(driven.E) @ inputs + driven.b - middle).upper()
-    residual = (np.eye(len(P)) - Ball.exact(P) @ inverse) @ C.T
-    norms = (Ball.exact(_lengths(C)) * _lengths(residual.T)).upper()
-    spread = Ball.exact(_inner(C @ inverse, C)) + np.nextafter(norms / p_min, np.inf)
-    swing = (
-        Ball.exact(_square_root(spread.upper())) * _square_root(np.asarray(level))
-    ).upper()  # their product may underflow
     steepest = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     gain = D.upper() * steepest[None, :]
-    through = _through_loop(gain, np.stack([(Ball.exact(gap) + swing + turn).upper(), turn, gap], axis=1))
+    through = through_loop(gain, np.stack([(Ball.exact(gap) + swing + turn).upper(), turn, gap], axis=1))
     if through is None:
         return None
     reach, shift, start = through.T

@@ -110,7 +110,7 @@ class LureSystem(Subject):
     def __repr__(self) -> str:
         time = "continuous" if self.dt is None else f"dt={self.dt:g}"
         slope = "(varied)" if isinstance(self.slope[0], np.ndarray) else self.slope
-        return f"LureSystem({self.states} states, {self.channels} channels, slope={slope}, {time})"
+        return f"{type(self).__name__}({self.states} states, {self.channels} channels, slope={slope}, {time})"
 
     @classmethod
     def recurrent(cls, A: Any, W: Any, slope: Any = (0.0, 1.0)) -> LureSystem:

@@ -18,12 +18,13 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.driven import ControlLoop, DrivenSystem
 from stability.kernel.theorems.regional_lmi import regional_system
 from stability.proposals import accepted_claim
 from stability.search.counterexamples.eigenvalue_gradient import stability_excess
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 from stability.search.criteria.multiplier import multiplier_criterion
+from stability.search.input_sets.attraction import attraction
 from stability.search.input_sets.bounded import check_input_bound
 from stability.search.solvers.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.search.trajectories.simulation import simulate_to_limit
@@ -37,31 +38,44 @@ def regional(
     input: Any = None,
     input_bound: float = 0.0,
     rate: float | None = None,
+    box: Any = None,
     seed: int = 0,
     time_limit: TimeLimit = None,
 ) -> Claim:
-    r"""Find a contraction rate inside an invariant ellipsoid around a stable equilibrium.
+    r"""Find an invariant ellipsoid around a stable equilibrium: a region of contraction, or of attraction of a loop.
 
     Where every pre-activation stays within ``r_i`` of zero, tanh has slopes in
     :math:`[\mathrm{sech}^2 r_i, 1]`; the multiplier inequality with those slopes holds on a region of some
     size although it fails globally.
+
+    For a ``ControlLoop`` the claim is ``attraction``: every trajectory that starts in the ellipsoid stays there and
+    converges to the equilibrium zero. The plant may be unstable and its actuators saturated; the sectors are those of
+    the nonlinearities around zero.
 
     Args:
         subject: a network, or anything that ``stability.conversion.subjects.as_subject`` turns into one.
         input: ``(p,)`` the input of the equilibrium; zero when not given.
         input_bound: inputs may move by this much around ``input``, entry by entry and at every time.
         rate: the rate asked for (``lambda``, or ``rho`` per step in discrete time); half of the
-            equilibrium's own rate when not given. A lower rate gives a larger region.
+            equilibrium's own rate when not given, 2 % of it for a ``ControlLoop``. A lower rate gives a larger region.
+        box: ``(n,)`` half widths >= 0 of a box of initial states of a ``ControlLoop``. The claim holds the largest
+            multiple that is proved. States with a zero start at zero: the section of the ellipsoid by the others is
+            made large. When not given, the ellipsoid and the box in it have large volumes.
         seed: seed of the random starts in the search for the equilibrium.
         time_limit: seconds; the widest region proved until then is the answer.
 
     Returns:
-        The claim ``regional``; its value is the rate. Inconclusive, with the reason, where no region is
-        found.
+        The claim ``regional``, or ``attraction`` for a ``ControlLoop``; its value is the rate. ``claim.proof.data``
+        holds the ellipsoid, ``P`` and ``level`` (around ``centre``; around zero for a loop), and ``box``. Inconclusive,
+        with the reason, where no region is found.
 
     Raises:
         ConfigurationError: options that make no sense.
-        DimensionError: an input of the wrong size.
+        DimensionError: an input or a box of the wrong size.
+
+    Sources:
+        T. Hu, Z. Lin, *Control Systems with Actuator Saturation* (2001); S. Tarbouriech et al., *Stability and
+        Stabilization of Linear Systems with Saturating Actuators* (2011).
 
     Example:
         >>> from stability.systems import LureSystem
@@ -69,17 +83,25 @@ def regional(
         >>> claim = regional(ode, rate=0.25)
         >>> str(claim.verdict), claim.value, claim.proof.data["radius"] > 1
         ('certified', 0.25, True)
+        >>> from stability.systems import ControlLoop
+        >>> loop = ControlLoop([[1.2]], [[-0.5]], [[1.0]], slope="saturation", dt=1.0)  # x+ = 1.2 x - 0.5 sat(x)
+        >>> print(regional(loop).proof.data["box"].round(1))  # returns to zero: |x| < 2.5
+        [2.4]
     """
     deadline = Deadline.from_limit(time_limit).named("regional")
     check_input_bound(input_bound)
     target = as_subject(subject)
-    if not isinstance(target, DrivenSystem) or target.system.channels == 0:
+    if not isinstance(target, (ControlLoop, DrivenSystem)) or target.system.channels == 0:
         return _open("Regional contraction is open: it needs a network with an activation, and this system has none.")
     discrete = target.system.is_discrete
     if rate is not None and (
         isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < (1.0 if discrete else 1e100)
     ):
         raise ConfigurationError(f"rate must be a number in (0, {'1' if discrete else 'inf'}), got {rate!r}")
+    if isinstance(target, ControlLoop) and input is None and not input_bound:
+        return attraction(target, rate, box, deadline)
+    if isinstance(target, ControlLoop) or box is not None:
+        raise ConfigurationError("box is for a ControlLoop, input and input_bound are for networks: leave them out")
     p = target.inputs
     centre = as_vector("input", np.zeros(p) if input is None else input, p, f"input must be a vector of {p} numbers")
     with np.errstate(all="ignore"):
