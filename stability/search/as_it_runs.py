@@ -84,6 +84,29 @@ def certify_run(
     return f"{model.format} operations on {model.state} states are too coarse for the proved rate; try more bits{more}"
 
 
+def size_of_states(subject: Any, claim: Claim) -> float:
+    """Bound the Euclidean norm of exact and computed states by the set of states in a proof about a run.
+
+    Args:
+        subject: the network.
+        claim: its claim ``as_it_runs``.
+    """
+    data = {} if claim.proof is None else claim.proof.data
+    if "steps" in data:
+        return AsItRunsSteps.of(data).growth_of(subject)[0]
+    if data.get("ball") is not None:
+        return float(data["room"] * data["ball"]["radius"])
+    if data.get("entries") is not None:
+        return float(np.linalg.norm(data["entries"]))
+    if data.get("center") is not None:
+        return float(np.linalg.norm(data["center"]) + data["radius"] / math.sqrt(data["p_min"]))
+    if "sizes" in data:
+        return float(np.linalg.norm(data["sizes"]))
+    if "radius" in data:
+        return float(data["radius"] / math.sqrt(data["weights"].min()))
+    return float(np.linalg.norm(np.maximum(np.abs(data["low"]), np.abs(data["high"]))))
+
+
 def _guarded(attempt: Attempt) -> Found:
     """Return the proof of an attempt; a set that is refused says nothing about other sets."""
     with contextlib.suppress(Refused), np.errstate(all="ignore"):
@@ -211,7 +234,7 @@ def _over_steps(
 ) -> Found:
     data = {key: proof.data[key] for key in ("weights", "gain", "growth")}
     data |= {"low": box[0], "high": box[1], "arithmetic": model.payload(), "steps": steps, "bound": 0.0}
-    bound = AsItRunsSteps.of(data).distance(subject) * ALLOWANCE
+    bound = AsItRunsSteps.of(data).growth_of(subject)[1] * ALLOWANCE
     return ("as_it_runs_steps", {**data, "bound": bound}) if math.isfinite(bound) else None
 
 

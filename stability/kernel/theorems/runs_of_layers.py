@@ -207,7 +207,7 @@ class AsItRunsPairs(RunOfPairs, PairNorm):
     "as_it_runs_steps", subject=PairwiseSystem, claim="as_it_runs", value="bound", unfit=why_no_norm_gain, size=SIZE
 )
 class AsItRunsSteps(RunOfPairs):
-    r"""Run of a network on pairs over at most ``steps`` steps, with ``weights``, ``gain`` and ``growth`` of ``norm_gain``.
+    r"""Run of a network on pairs over at most ``steps`` steps; ``weights``, ``gain`` and ``growth`` of ``norm_gain``.
 
     From :math:`|W x + V u|_D^2 \le \rho^2 |x|_D^2 + g^2 |u|^2`, exact and computed states have sizes
     :math:`s_{k+1} = \sqrt{\rho^2 s_k^2 + g^2 |u|^2} + |b|_D + \delta(s_k)`, and their distance at most
@@ -227,12 +227,12 @@ class AsItRunsSteps(RunOfPairs):
         data = {"weights": self.weights, "gain": self.gain, "growth": self.growth, "measure": "final"}
         data |= {"H": np.zeros((1, subject.states)), "horizon": self.steps}
         NormGain.of(data).check(subject, Claim("gain", "", Verdict.CERTIFIED, Proof("norm_gain", data), math.inf))
-        least = self.distance(subject)
+        _, least = self.growth_of(subject)
         require(least <= self.bound, f"the bound is below the proved one, {at_most(least)}")
         return f"the errors of {self.steps} steps, each from the largest state that it can have, are bounded"
 
-    def distance(self, subject: PairwiseSystem) -> float:
-        """Bound the Euclidean distance after any of the steps."""
+    def growth_of(self, subject: PairwiseSystem) -> tuple[float, float]:
+        """Bound the Euclidean norm of the states, and the distance of a run, after any of the steps."""
         fed = self.gain * float(norm_above(np.maximum(np.abs(self.low), np.abs(self.high))))
         bias, size, error, worst = self.norm(subject, self.bias(subject)), 1e-300, 0.0, 0.0
         for _ in range(self.steps):
@@ -240,7 +240,7 @@ class AsItRunsSteps(RunOfPairs):
             error = float(upper(np.array(self.growth * error + delta)))
             size = float(upper(np.array(math.hypot(self.growth * size, fed) + bias + delta)))
             worst = max(worst, float(upper(np.array(error / math.sqrt(float(self.weights.min())) + stored))))
-        return worst
+        return float(upper(np.array(size / math.sqrt(float(self.weights.min()))))), worst
 
 
 class RunInBox(OverBox):
