@@ -11,11 +11,8 @@ from ..stored.collect import Report
 from ..stored.records import ModelRecord
 from .parts import Columns, Fold, folded, name_cell, plural, tabulate
 
-WHY = {
-    "certified": "the report computed no bound",
-    "refuted": "not stable: rounding errors may grow",
-}
-"""Reason for a missing bound by verdict; otherwise no proof of contraction is known."""
+WHY = {"certified": "none was computed", "refuted": "not stable, so rounding errors may grow"}
+"""Reason for a missing bound by verdict; of others contraction is not proved."""
 
 
 def runs(report: Report) -> list[Fold]:
@@ -25,14 +22,13 @@ def runs(report: Report) -> list[Fold]:
     columns: Columns = {
         "network": name_cell,
         "proved bound": lambda m: _proved(m, lambda value: bound(value, 3, up=True)),
-        "holds": lambda m: MISSING if _value(m) is None else covered_steps(run_claim(m.certificate or {}) or {}),
+        "holds": _scope,
         "largest state": lambda m: number(_measured(m).get("size")),
-        "bound, of the state": lambda m: _proved(m, lambda value: part_of_state(value, _measured(m).get("size"))),
+        "share of it": lambda m: _proved(m, lambda value: part_of_state(value, _measured(m).get("size"))),
         "measured distance": lambda m: number(_measured(m).get("largest")),
         "bound / measured": lambda m: _proved(m, lambda value: _ratio(value, _measured(m).get("largest"))),
-        "decisions keep above a margin of": lambda m: _decision(m, "margin"),
+        "no decision changes above a margin of": lambda m: _decision(m, "margin"),
         "test decisions above it": lambda m: _decision(m, "share"),
-        "no bound, because": _reason,
     }
     steps = {(r.get("sequences"), r.get("steps")) for m in proved if (r := _measured(m))}
     lengths = " or ".join(f"{count(n)} sequences of {count(k)} steps" for n, k in sorted(steps))
@@ -42,8 +38,7 @@ def runs(report: Report) -> list[Fold]:
         "the box of inputs. Networks without a bound are measured on data. The margin of a decision is the difference "
         "of its two largest logits."
     )
-    words = ("holds", "no bound, because")
-    tables = tabulate(f"Runs in {_formats(proved)}", columns, models, words=words, note=note)
+    tables = tabulate(f"Runs in {_formats(proved)}", columns, models, words=("holds",), note=note)
     title, summary = "Rounding of runs", f"{plural(len(proved), 'network')} with a proved bound"
     return folded(report, "more-runs", title, summary, tables)
 
@@ -73,9 +68,12 @@ def _decision(model: ModelRecord, name: str) -> str:
     return percent(value) if name == "share" else bound(value, 3, up=True)
 
 
-def _reason(model: ModelRecord) -> str:
-    why = ((model.certificate or {}).get("meta") or {}).get("as_it_runs")
-    return "" if _value(model) is not None else why or WHY.get(str(model.state), "no proof of contraction")
+def _scope(model: ModelRecord) -> str:
+    """Return the steps for which a bound is proved, or the reason why there is none."""
+    claim, why = run_claim(model.certificate or {}), ((model.certificate or {}).get("meta") or {}).get("as_it_runs")
+    if claim is not None:
+        return covered_steps(claim)
+    return f"no bound: {why or WHY.get(str(model.state), 'contraction is not proved')}"
 
 
 def _formats(models: list[ModelRecord]) -> str:

@@ -74,7 +74,9 @@ def certify_run(
     proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
     attempts = [attempt for proof in proofs for attempt in search(subject, proof, model, box, ellipsoid, steps)]
     found = [made for attempt in attempts if (made := _guarded(attempt)) is not None]
-    for kind, data in sorted(found, key=lambda pair: ("steps" in pair[1], float(pair[1]["bound"]))):
+    sizes = [AsItRunsSteps.of(data).growth_of(subject)[0] for _, data in found if "steps" in data]
+    most = min(sizes, default=math.inf)  # a bound at all times above the states of so many steps is of no use
+    for kind, data in sorted(found, key=lambda pair: (pair[1]["bound"] > most, "steps" in pair[1], pair[1]["bound"])):
         claim = accepted_claim(subject, kind, data)
         if claim is not None:
             return claim
