@@ -42,11 +42,13 @@ class LinearLayer(RecurrentLayer):
 
     Attributes:
         heads: parts of the state whose entries are paired among themselves.
+        summation: order of sums in a step, see ``ExecutionModel``: the input's products are added before the state's.
         D: ``(output_size,)``, the input added entry by entry, or ``(output_size, input_size)`` where sizes differ.
     """
 
     D: nn.Parameter
     heads = 1
+    summation = "products"
 
     @abstractmethod
     def realise(self, double: bool = False) -> Realised:

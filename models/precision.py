@@ -12,6 +12,8 @@ from torch import Tensor
 
 from stability.kernel.systems.execution import FORMATS
 
+from .tensors import state_leaves
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -53,15 +55,21 @@ def computed_error(layer: Any, format: str) -> float:
         other libraries; zero for stored matrices.
     """
     stored = {t.untyped_storage().data_ptr() for t in (*layer.parameters(), *layer.buffers())}
-    if all(m.untyped_storage().data_ptr() in stored for m in layer.matrices().values()):
+    if all(m.untyped_storage().data_ptr() in stored for m in _run_weights(layer)):
         return 0.0
     wide = format == "float64"
     unit = FORMATS["float64" if wide else "float32"].unit
     with torch.no_grad():
-        exact = copy.deepcopy(layer).double().matrices()
-        found = copy.deepcopy(layer).to(torch.float64 if wide else torch.float32).matrices()
+        exact = _run_weights(copy.deepcopy(layer).double())
+        found = _run_weights(copy.deepcopy(layer).to(torch.float64 if wide else torch.float32))
     errors = [
-        float((found[name].to(matrix.dtype) - matrix).abs().max() / matrix.abs().max().clamp(min=1e-300))
-        for name, matrix in exact.items()
+        float((computed.to(matrix.dtype) - matrix).abs().max() / matrix.abs().max().clamp(min=1e-300))
+        for computed, matrix in zip(found, exact)
     ]
     return 2.0 * max(*errors, 2.0 * unit) + (FORMATS[format].unit if FORMATS[format].unit > unit else 0.0)
+
+
+def _run_weights(layer: Any) -> list[Tensor]:
+    """Return the matrices of a step, complex ones in real form."""
+    leaves = [leaf for leaf in state_leaves(layer.prepare()) if leaf is not None]
+    return [torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in leaves]

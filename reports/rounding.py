@@ -1,4 +1,4 @@
-"""Rounding of a run in words: the proved bound, and the distance that was measured."""
+"""Rounding of a run in words: the proved bound beside the size of the states, and the distance that was measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from stability.kernel.format.sentences import at_most
 
-from .formatting import number
+from .formatting import bound, count, number, percent
 
 
 def run_claim(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -24,14 +24,40 @@ def run_arithmetic(claim: Mapping[str, Any]) -> str:
     return f"{said[1] if said else ''}{f' with the {state[0]}' if state else ''}".strip()
 
 
+def covered_steps(claim: Mapping[str, Any]) -> str:
+    """Return the steps that a claim about a run covers."""
+    last = re.search(r"0 <= k <= (\d+)", str(claim["statement"]))
+    return "at every step" if last is None else f"in the first {count(int(last[1]))} steps"
+
+
+def part_of_state(value: float, size: Any) -> str:
+    """Return the bound of an error as a share of the size of states, rounded up; empty without a size.
+
+    Example:
+        >>> part_of_state(0.0417, 59.0), part_of_state(3.0, 2.0)
+        ('1 part in 1,414', '1.5 times')
+    """
+    if not isinstance(size, (int, float)) or not size > 0.0:
+        return ""
+    return f"1 part in {count(int(size / value))}" if size >= value else f"{bound(value / size, 2, up=True)} times"
+
+
 def rounding_words(summary: Mapping[str, Any]) -> list[str]:
     """Return the bound on the distance of a run to the exact states in words, or the reason why there is none."""
-    claim, why = run_claim(summary), summary.get("meta", {}).get("as_it_runs")
-    if claim is not None:
-        near = at_most(claim["value"])
-        said = f"a run in {run_arithmetic(claim)} stays within {near} of the exact states at every step"
-        return [f"{said}, for inputs in the box (proved)"]
-    return [f"no bound for a run, since {why}"] if isinstance(why, str) else []
+    meta = summary.get("meta") or {}
+    claim, why, size = run_claim(summary), meta.get("as_it_runs"), summary.get("run_size")
+    if claim is None:
+        return [f"no bound for a run, since {why}"] if isinstance(why, str) else []
+    near = f"a run in {run_arithmetic(claim)} stays within {at_most(claim['value'])} of the exact states"
+    text = [f"{near} {covered_steps(claim)}, for inputs in the box (proved)"]
+    if size:
+        share = part_of_state(claim["value"], size)
+        text += [f"norms of states in the proof are at most {at_most(size)}: the bound is {share} of that"]
+    margin, share = ((meta.get("decisions") or {}).get(key) for key in ("margin", "share"))
+    if isinstance(margin, (int, float)):
+        more = f"; {percent(share)} of the test decisions have a larger one" if isinstance(share, (int, float)) else ""
+        text += [f"no decision with a margin above {at_most(margin)} changes, with the head of this model{more}"]
+    return text
 
 
 def measured_words(rounding: Mapping[str, Any]) -> list[str]:

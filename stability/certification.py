@@ -98,7 +98,8 @@ def certify(
             claim is still about every input. With a range or a horizon, ``certificate.meta["witness"]`` says whether
             the counterexample can occur in use: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
         start: the initial state in use, zero by default.
-        horizon: the number of steps in use.
+        horizon: the number of steps in use. A network on pairs that forgets too slowly for a bound of its rounding at
+            all times has one for so many steps.
         arithmetic: adds the claim ``as_it_runs``: a bound, at all steps, on the distance between a run in this
             arithmetic and the network in exact arithmetic, for inputs in ``input_box``. A format (``"float32"``,
             ``"bfloat16"``, ``"float16"``, ``"int8"`` or ``"int8:64"`` for the state), ``"module"`` for that of a torch
@@ -155,7 +156,7 @@ def certify(
         meta["asked_rate_reached"] = proved_rate is not None and reaches_rate(proved_rate, rate, target.is_discrete)
     if model is not None:
         box = None if input_box is None else checked_range(input_box, target.inputs, "input_box")
-        found = certify_run(certificate, model, None if box is None else (box.low, box.high))
+        found = certify_run(certificate, model, None if box is None else (box.low, box.high), horizon)
         if isinstance(found, str):
             meta["as_it_runs"] = found
         else:

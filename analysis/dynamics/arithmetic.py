@@ -30,6 +30,7 @@ from ...models.tensors import state_leaves
 from ..drawn import Curve
 from ..results import Record
 from ..unroll import only_layer
+from .decisions import logit_change
 
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 FLOAT8 = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
@@ -202,24 +203,6 @@ def _nested(state: Any, rows: Any) -> Any:
     return tuple(_nested(part, rows) for part in state) if isinstance(state, (tuple, list)) else next(rows)
 
 
-def logit_bound(model: SequenceModel, bound: float, size: float) -> float:
-    """Bound the error of every logit, and of half of every difference of two, from a bound of the states' error.
-
-    Args:
-        model: network with a linear head.
-        bound: bound of the Euclidean distance of the states.
-        size: bound of the Euclidean norm of a state, for the rounding of the head.
-
-    Returns:
-        ``max_i |w_i| bound`` plus the rounding of the head in its format.
-    """
-    weight = model.head.weight.detach().double()
-    rows = float(weight.norm(dim=1).max())
-    unit = FORMATS[str(model.head.weight.dtype).removeprefix("torch.")].unit
-    bias = 0.0 if model.head.bias is None else float(model.head.bias.detach().abs().max())
-    return rows * bound + unit * (weight.shape[1] + 2) * (rows * (size + bound) + bias) * 1.01
-
-
 def state_formats(
     model: SequenceModel,
     x: Tensor,
@@ -243,7 +226,8 @@ def state_formats(
 
     Returns:
         One row a format: ``state``, ``bits`` an entry (scales of blocks included), ``bound`` of a logit's change
-        (``NaN``: not proved), ``measured`` change, ``accuracy``, and ``enough``: True if the bound is at most ``tol``.
+        (``NaN``: not proved), ``margin`` (no decision with a margin above it changes), ``measured`` change,
+        ``accuracy``, and ``enough``: True if the bound is at most ``tol``.
 
     Raises:
         ConfigurationError: a model without logits at the last step, or a tolerance that is not positive.
@@ -272,27 +256,13 @@ def state_formats(
         execution = as_model(asked if isinstance(asked, ExecutionModel) else ExecutionModel("float32", asked), model)
         claim = certify_run(certificate, execution, box)  # type: ignore[arg-type]
         run = run_in(model, x, execution)
-        bound = math.nan if isinstance(claim, str) else logit_bound(model, float(claim.value or 0.0), _size(claim))
+        proved = None if isinstance(claim, str) else logit_change(model, certificate, claim)
+        bound, margin = (math.nan, math.nan) if proved is None else proved
         change = float((run.outputs - run.reference).abs().max())
         accuracy = float((run.outputs.argmax(1) == y.to(run.outputs.device)).double().mean())
-        rows.append((execution.state, _bits(execution, model.hidden_size), bound, change, accuracy, bound <= tol))
-    return pd.DataFrame(rows, columns=["state", "bits", "bound", "measured", "accuracy", "enough"])
-
-
-def _size(claim: Any) -> float:
-    """Bound the norm of the computed states by the set of states in the proof."""
-    data = claim.proof.data
-    if data.get("ball") is not None:
-        return float(data["room"] * data["ball"]["radius"])
-    if data.get("entries") is not None:
-        return float(np.linalg.norm(data["entries"]))
-    if "center" in data:
-        return float(np.linalg.norm(data["center"]) + data["radius"] / math.sqrt(data["p_min"]))
-    if "sizes" in data:
-        return float(np.linalg.norm(data["sizes"]))
-    if "radius" in data:
-        return float(data["radius"] / math.sqrt(data["weights"].min()))
-    return float(np.linalg.norm(np.maximum(np.abs(data["low"]), np.abs(data["high"]))))
+        bits = _bits(execution, model.hidden_size)
+        rows.append((execution.state, bits, bound, margin, change, accuracy, bound <= tol))
+    return pd.DataFrame(rows, columns=["state", "bits", "bound", "margin", "measured", "accuracy", "enough"])
 
 
 def _bits(execution: ExecutionModel, states: int) -> float:

@@ -30,7 +30,8 @@ class RoundingDistance(Record):
     Attributes:
         distance: ``(time,)``, the largest Euclidean distance over the sequences, after each step.
         largest: maximum over all steps.
-        relative: ``largest`` divided by the largest norm of a state.
+        relative: ``largest`` divided by ``size``.
+        size: largest norm of a state in float64.
         steps: number of steps.
         sequences: number of sequences.
         dtype: the model's precision, for example ``float32``.
@@ -41,6 +42,7 @@ class RoundingDistance(Record):
     distance: np.ndarray = field(repr=False)
     largest: float
     relative: float
+    size: float
     steps: int
     sequences: int
     dtype: str
@@ -86,6 +88,5 @@ def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
         raise NonFiniteError("a hidden state", "the network diverges on this input")
     largest = max(distances)
     dtype = str(x.dtype).removeprefix("torch.")
-    return RoundingDistance(
-        np.array(distances), largest, largest / size if size else 0.0, len(distances), len(x), dtype
-    )
+    relative = largest / size if size else 0.0
+    return RoundingDistance(np.array(distances), largest, relative, size, len(distances), len(x), dtype)

@@ -6,6 +6,7 @@ import functools
 import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,7 +147,11 @@ def certify(
     subject = open_subject(model, continuous=continuous, cell=cell)
     output.note(_warning(model, subject, asked))
     output.status(f"certifying {model} ...")
-    certificate = _one(prove(subject, **asked))
+    data_option = data_words(shlex.join(console.ASKED), {})
+    known, run = _known(model, subject, data_option)
+    length = None if run is None else run.document["task"].get("steps")
+    asked |= {} if arithmetic is None else {"horizon": length}
+    certificate = _with_decisions(_one(prove(subject, **asked)), subject)
     answers = _each_part(parts, asked, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
     margin = _factors(certificate.subject, seed, time_limit, output) if gain_margin else None
@@ -158,12 +163,10 @@ def certify(
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
     options += words_of(box, input_box_from)
-    data_option = data_words(shlex.join(console.ASKED), {})
     options += shlex.split(data_option) if input_box_from is not None else []
     options += [] if arithmetic is None else ["--arithmetic", arithmetic]
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
-    known, run = _known(model, subject, data_option)
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit, known)
     more = "" if run is None else _words(run.training_options())
     hints = [(why, f"{said} {more}".rstrip() if said.startswith("stability train ") else said) for why, said in hints]
@@ -182,7 +185,6 @@ def certify(
         **({"parts": _in_short(answers)} if answers else {}),
     }
     where = "the range of the data" if input_box_from == DATA else "the box of --input-box"
-    length = None if run is None else run.document["task"].get("steps")
     text = screen(model, summary, discrete, out, hints, opinions, where, length=length, margin=margin)
     lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
     output.show(document, "\n".join([text, "", *lines]) if answers else text)
@@ -247,6 +249,20 @@ def _refuse_single(is_requested: bool) -> None:
     if is_requested:
         message = "--cross-check and --gain-margin need one recurrent part and no --require or --min-rate"
         raise ConfigurationError(message)
+
+
+def _with_decisions(certificate: Any, model: Any) -> Any:
+    """Return the certificate with the margin above which rounding changes no decision, if it has a claim about it."""
+    if all(claim.name != "as_it_runs" for claim in certificate.claims):
+        return certificate
+    from ...analysis.dynamics.decisions import decision_margin
+
+    margin = decision_margin(model, certificate)
+    return (
+        certificate
+        if margin is None
+        else replace(certificate, meta={**certificate.meta, "decisions": {"margin": margin}})
+    )
 
 
 def _known(model: str, subject: Any, data: str) -> tuple[CommandContext, Any]:

@@ -12,7 +12,7 @@ from stability.kernel.format.sentences import at_most
 
 from ..formatting import bound, count, metric_word, number, percent
 from ..layer_bounds import state_size
-from ..rounding import run_arithmetic, run_claim
+from ..rounding import covered_steps, part_of_state, run_arithmetic, run_claim
 from ..stored.facts import (
     between,
     bounds,
@@ -170,14 +170,24 @@ def covered(model: ModelRecord) -> str:
         factor = model.margins.get("gain_certified")
         scaled = "slopes of the activation" if is_loop(model) else "recurrent weights"
         points += [] if factor is None else [f"{scaled} scaled by up to ×\u00a0{bound(factor, 3, up=False)}"]
-        run = run_claim(summary)
-        if run is not None:
-            near = bound(float(run["value"]), 3, up=True)
-            points.append(
-                f"a run in {run_arithmetic(run)} under inputs like the data, whose state is at most {near} from "
-                "the exact one in the Euclidean norm" + _measured_rounding(model)
-            )
+        points += _covered_run(model)
     return "; ".join(points)
+
+
+def _covered_run(model: ModelRecord) -> list[str]:
+    """Return the proved distance of a run in finite precision, as a share of the states, and what it changes."""
+    summary = model.certificate or {}
+    run, meta = run_claim(summary), summary.get("meta") or {}
+    if run is None:
+        return []
+    share = part_of_state(run["value"], (meta.get("rounding") or {}).get("size"))
+    words = f"{run_arithmetic(run)} on this machine's library, for inputs like the data: states within "
+    words += f"{bound(run['value'], 3, up=True)} of the exact ones {covered_steps(run)}"
+    words += f", {share} of their size" * bool(share) + _measured_rounding(model)
+    margin = (meta.get("decisions") or {}).get("margin")
+    if margin is None:
+        return [words]
+    return [words, f"decisions with a margin above {bound(margin, 3, up=True)}: that rounding does not change them"]
 
 
 def _measured_rounding(model: ModelRecord) -> str:

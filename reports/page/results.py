@@ -20,6 +20,7 @@ from ..stored.records import ModelRecord
 from .criteria import criteria
 from .disturbances import DEVIATIONS, disturbances, has_own_data
 from .parts import Cell, Columns, Fold, Part, folded, name_cell, plural, tabulate, value
+from .runs import runs
 
 Drawn = Mapping[str, tuple[Figure, ...]]
 USELESS = 1e6
@@ -39,6 +40,7 @@ def more_results(report: Report) -> list[Fold]:
         *folded(report, "more-theorem1", "Theorem 1 along training", margins, theorem1, "spectra"),
         *_states(report, subject_figures),
         *_claims(report),
+        *runs(report),
         *_margins(report),
         *_radii(report),
         *_classes(report),
@@ -199,6 +201,7 @@ PROPERTIES = {
     "gain": ("finite input-to-state gain", "gain"),
     "state_bound": ("bounded states at every length", "bound"),
     "state_gain": ("gain from the largest input to the state", "gain"),
+    "as_it_runs": ("distance of a run in finite precision", "distance"),
     "decay": ("decay of every channel, mode or head", "decay"),
     "nonexpansive": ("differences do not grow, to 1e-6", "factor per step"),
 }

@@ -18,6 +18,7 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.recovery import first_step, settling_time
+from stability.search.as_it_runs import size_of_states
 from stability.storage.artifacts import ANALYSIS_FILE, WEIGHTS
 from stability.verification import Verification, verify
 
@@ -64,6 +65,7 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         - ``recovery``, ``memory``: time until the disturbance is below ``tol``, and number of last inputs that
           determine the state up to ``tol``, see ``stability.recovery``;
         - ``like_data``: second verdict, for inputs in the range of the data or in a stated box;
+        - ``run_size``: bound of the norm of the states in the proof about a run in finite precision;
         - ``dt``: duration of a step, if it is not one;
         - ``hidden``: size of the last hidden state;
         - ``witness_input``: smallest and largest entry of the input of a counterexample;
@@ -92,6 +94,8 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     more: dict[str, Any] = {"modulus": modulus, "eigenvalue": eigenvalue, "needs_box": needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
     more["gated_linear"] = _gated_linear(certificate)
+    run = next((c for c in certificate.claims if c.name == "as_it_runs" and c.verdict is Verdict.CERTIFIED), None)
+    more["run_size"] = None if run is None else size_of_states(certificate.subject, run)
     last = getattr(certificate.subject, "layers", (certificate.subject,))[-1]
     dt = getattr(getattr(certificate.subject, "system", certificate.subject), "dt", None)
     more["dt"] = None if dt == 1.0 else dt
@@ -136,7 +140,7 @@ def layers_view(certificate: CheckpointCertificate) -> dict[str, Any]:
     mains = [layer.claims[0] for layer in certificate.layers]
     main = next((claim for claim in mains if claim.verdict is certificate.verdict), mains[0])
     absent = ("criterion", "rate", "overshoot", "modulus", "eigenvalue", "driven", "dt", "hidden", "slopes")
-    absent += ("witness_input", "like_data", "recovery", "memory")
+    absent += ("witness_input", "like_data", "recovery", "memory", "run_size")
     return {
         **dict.fromkeys(absent),
         "verdict": str(certificate.verdict),

@@ -27,6 +27,9 @@ SHAPES: dict[str, Mapping[str, Any]] = {
         "model": TEXT, "asked_rate": NUMBER, "asked_rate_reached": FLAG, "part": TEXT,
         "like_data": {"low": ValuesOf(list, NUMBER), "high": ValuesOf(list, NUMBER), "margin": NUMBER, "why": TEXT,
                       "stated": FLAG, "inside": FLAG},
+        "as_it_runs": TEXT, "decisions": {"margin": NUMBER, "share": NUMBER},
+        "rounding": {"largest": NUMBER, "relative": NUMBER, "size": NUMBER, "steps": NUMBER, "sequences": NUMBER,
+                     "dtype": TEXT},
     },
 }  # fmt: skip
 """Fields that the page reads, by document. Other fields are not checked, and every field may be missing or null."""

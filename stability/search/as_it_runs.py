@@ -29,7 +29,7 @@ from stability.kernel.theorems.as_it_runs import (
     run_bound,
 )
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.kernel.theorems.runs_of_layers import AsItRunsBlocks, AsItRunsPairs, diagonal_blocks
+from stability.kernel.theorems.runs_of_layers import AsItRunsBlocks, AsItRunsPairs, AsItRunsSteps, diagonal_blocks
 from stability.kernel.theorems.step_errors import cell_step_error, stays_in_box
 from stability.proposals import accepted_claim
 
@@ -49,13 +49,16 @@ SLOWER = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.6)
 """Shares of ``1 - rate`` that a proof may lose in the wider box of the computed states."""
 
 
-def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Array, Array] | None) -> Claim | str:
+def certify_run(
+    certificate: Certificate, model: ExecutionModel, box: tuple[Array, Array] | None, steps: int | None = None
+) -> Claim | str:
     """Return the claim with the smallest proved bound on the distance between a run and the certified network.
 
     Args:
         certificate: certificate with proofs of contraction.
         model: the arithmetic.
         box: lower and upper bounds of the inputs, ``(p,)`` each; ``None`` for those of a gated cell.
+        steps: length of the longest sequence; a network on pairs without a bound for all times has one up to it.
 
     Returns:
         The claim, or the reason why there is none.
@@ -69,15 +72,41 @@ def certify_run(certificate: Certificate, model: ExecutionModel, box: tuple[Arra
     claims = (certificate.claim, *certificate.claims)
     ellipsoid = next((c.proof.data for c in claims if c.proof is not None and c.proof.kind == "ball"), None)
     proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
-    attempts = [attempt for proof in proofs for attempt in search(subject, proof, model, box, ellipsoid)]
+    attempts = [attempt for proof in proofs for attempt in search(subject, proof, model, box, ellipsoid, steps)]
     found = [made for attempt in attempts if (made := _guarded(attempt)) is not None]
-    for kind, data in sorted(found, key=lambda pair: float(pair[1]["bound"])):
+    sizes = [AsItRunsSteps.of(data).growth_of(subject)[0] for _, data in found if "steps" in data]
+    most = min(sizes, default=math.inf)  # a bound at all times above the states of so many steps is of no use
+    for kind, data in sorted(found, key=lambda pair: (pair[1]["bound"] > most, "steps" in pair[1], pair[1]["bound"])):
         claim = accepted_claim(subject, kind, data)
         if claim is not None:
             return claim
     if not any(proof.kind in _PROOFS for proof in proofs):
         return "contraction under every input is not proved, so rounding errors may accumulate"
-    return f"{model.format} operations on {model.state} states are too coarse for the proved rate; try more bits"
+    more = ", or set horizon, the length of sequences" * (isinstance(subject, PairwiseSystem) and steps is None)
+    return f"{model.format} operations on {model.state} states are too coarse for the proved rate; try more bits{more}"
+
+
+def size_of_states(subject: Any, claim: Claim) -> float:
+    """Bound the Euclidean norm of exact and computed states by the set of states in a proof about a run.
+
+    Args:
+        subject: the network.
+        claim: its claim ``as_it_runs``.
+    """
+    data = {} if claim.proof is None else claim.proof.data
+    if "steps" in data:
+        return AsItRunsSteps.of(data).growth_of(subject)[0]
+    if data.get("ball") is not None:
+        return float(data["room"] * data["ball"]["radius"])
+    if data.get("entries") is not None:
+        return float(np.linalg.norm(data["entries"]))
+    if data.get("center") is not None:
+        return float(np.linalg.norm(data["center"]) + data["radius"] / math.sqrt(data["p_min"]))
+    if "sizes" in data:
+        return float(np.linalg.norm(data["sizes"]))
+    if "radius" in data:
+        return float(data["radius"] / math.sqrt(data["weights"].min()))
+    return float(np.linalg.norm(np.maximum(np.abs(data["low"]), np.abs(data["high"]))))
 
 
 def _guarded(attempt: Attempt) -> Found:
@@ -116,7 +145,7 @@ def _smallest_ball(
 
 
 def _driven(
-    subject: DrivenSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], ellipsoid: Any
+    subject: DrivenSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], ellipsoid: Any, _: Any
 ) -> list[Attempt]:
     if proof.kind != "multiplier_lmi" or not subject.is_discrete:
         return []
@@ -195,16 +224,27 @@ def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Arra
 
 
 def _pairs(
-    subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], _: Any
+    subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], _: Any, steps: int | None
 ) -> list[Attempt]:
+    if proof.kind == "norm_gain" and steps is not None:
+        return [partial(_over_steps, subject, proof, model, box, steps)]
     return [partial(_in_pair_ball, subject, proof, model, box)] if proof.kind == "pair_norm" else []
+
+
+def _over_steps(
+    subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], steps: int
+) -> Found:
+    data = {key: proof.data[key] for key in ("weights", "gain", "growth")}
+    data |= {"low": box[0], "high": box[1], "arithmetic": model.payload(), "steps": steps, "bound": 0.0}
+    bound = AsItRunsSteps.of(data).growth_of(subject)[1] * ALLOWANCE
+    return ("as_it_runs_steps", {**data, "bound": bound}) if math.isfinite(bound) else None
 
 
 def _in_pair_ball(subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array]) -> Found:
     data = {**proof.data, "low": box[0], "high": box[1], "arithmetic": model.payload()}
     push = AsItRunsPairs.of(data).push(subject)
     least = float(data["weights"].min())
-    found = _smallest_ball(data, lambda d: AsItRunsPairs.of(d).errors(subject), push, 0.0, least)
+    found = _smallest_ball(data, lambda d: AsItRunsPairs.of(d).errors(subject, d["radius"]), push, 0.0, least)
     return None if found is None else ("as_it_runs_pairs", found)
 
 
@@ -286,7 +326,8 @@ def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> Execution
 
     Args:
         arithmetic: name of a format, ``"module"`` for the arithmetic of the network's own module, or a model.
-        network: the network, whose computed weights and added biases the model then covers; ``None`` for none.
+        network: the network, whose computed weights and added biases the model then covers; a format's name also takes
+            its order of sums. ``None`` for none.
 
     Raises:
         ConfigurationError: an unknown format, or ``"module"`` for an object that is not a torch module.
@@ -299,8 +340,11 @@ def as_model(arithmetic: str | ExecutionModel, network: Any = None) -> Execution
         found = next((model for function in _IMPLIED if (model := function(network)) is not None), None)
         if found is None:
             raise ConfigurationError(f"arithmetic 'module' needs a torch module, got {type(network).__name__}")
+    elif isinstance(arithmetic, ExecutionModel):
+        found = arithmetic
     else:
-        found = arithmetic if isinstance(arithmetic, ExecutionModel) else ExecutionModel(str(arithmetic))
+        order = getattr(getattr(network, "layer", network), "summation", "any")
+        found = ExecutionModel(str(arithmetic), summation=order)
     for function in _REFINED:
         found = function(found, network)
     return found

@@ -30,7 +30,7 @@ _KINDS = {
     "periodic_orbits": "periodic_orbits unstable_orbit",
     "regional_lmi": "regional_lmi attraction_lmi",
     "residual": "residual_gain residual_contraction",
-    "runs_of_layers": "as_it_runs_blocks as_it_runs_pairs as_it_runs_interval as_it_runs_lmi",
+    "runs_of_layers": "as_it_runs_blocks as_it_runs_pairs as_it_runs_steps as_it_runs_interval as_it_runs_lmi",
     "stack_contraction": "cascade cascade_equilibrium",
     "stack_driven": "stack_driven stack_driven_equilibrium stack_driven_bounds",
     "stack_bounds": "cascade_bounds",

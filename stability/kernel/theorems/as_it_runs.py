@@ -113,14 +113,16 @@ def why_no_run(subject: DrivenSystem) -> str | None:
     return None if stages_of(subject) else "the channels of this step are an implicit equation"
 
 
-def run_sentence(subject: Any, bound: float, model: ExecutionModel, box: tuple[Array, Array] | None) -> str:
-    """State the bound on the distance between a run and the exact network."""
-    inputs = inputs_phrase(subject, box=box)
+def run_sentence(
+    subject: Any, bound: float, model: ExecutionModel, box: tuple[Array, Array] | None, steps: int | None = None
+) -> str:
+    """State the bound on the distance between a run and the exact network, over ``steps`` or at all times."""
+    inputs, when = inputs_phrase(subject, box=box), "k >= 0" if steps is None else f"0 <= k <= {steps}"
     return theorem(
         subject,
         f"{for_every(subject, inputs)}, representable in {model.format}, let x be the states of the network in exact "
         f"arithmetic and y those of any step-by-step run in {model.phrase}, both from zero. "
-        f"Then |y(k) - x(k)|_2 <= {at_most(bound)} for all k >= 0.",
+        f"Then |y(k) - x(k)|_2 <= {at_most(bound)} for all {when}.",
     )
 
 

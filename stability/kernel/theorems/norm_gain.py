@@ -90,7 +90,8 @@ def prove_above(d: Array, H: Array) -> Definiteness:
     return prove_positive_definite(matrix, lambda s: gamma(len(H) + 8) * (d * s + size.T @ (size @ s)), overwrite=True)
 
 
-def _why_not_applicable(subject: PairwiseSystem) -> str | None:
+def why_no_norm_gain(subject: PairwiseSystem) -> str | None:
+    """Return the reason why the theorem does not apply to a network, or ``None``."""
     return "this proof is about W as stored" if subject.orthogonal else why_it_stretches(subject)
 
 
@@ -99,7 +100,7 @@ def is_horizon(horizon: Any) -> bool:
     return horizon is None or (type(horizon) is int and 0 < horizon < 2**31)
 
 
-@certifies("norm_gain", subject=PairwiseSystem, claim="gain", value=BY_CHECK, unfit=_why_not_applicable)
+@certifies("norm_gain", subject=PairwiseSystem, claim="gain", value=BY_CHECK, unfit=why_no_norm_gain)
 class NormGain(ProofData):
     """Data: ``weights`` (n/2,), one per pair, ``H`` (k, n), ``gain``, ``growth``, ``measure``, ``horizon``."""
 

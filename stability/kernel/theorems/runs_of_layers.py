@@ -4,6 +4,7 @@ The argument is that of ``as_it_runs``, with other norms and sets.
 
 ``as_it_runs_blocks``: every block of a block-diagonal ``A`` (LRU, RotRNN) has a norm, a size and an error of its own.
 ``as_it_runs_pairs``: the norm of a ``pair_norm`` proof, which an activation on pairs does not increase.
+``as_it_runs_steps``: the norm of a ``norm_gain`` proof of such a network, for sequences up to a length.
 ``as_it_runs_interval``, ``as_it_runs_lmi``: the box of states of the contraction proof of a cell, in the norm of that
 proof. The box is invariant with the errors included.
 """
@@ -19,9 +20,10 @@ from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.directed_functions import gram_norms, norm_above, upper
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import Interval, affine
-from stability.kernel.format.claims import Claim
+from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.fields import (
     AnyArray,
+    Count,
     Inner,
     Input,
     Number,
@@ -36,6 +38,7 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.as_it_runs import SIZE, model_of, norm_of_entries, run_bound, run_sentence, why_no_run
 from stability.kernel.theorems.interval import IntervalJacobian, IntervalLmi, OverBox
+from stability.kernel.theorems.norm_gain import NormGain, why_no_norm_gain
 from stability.kernel.theorems.pairwise import PairNorm, metric, why_it_stretches
 from stability.kernel.theorems.step_errors import (
     StateSet,
@@ -47,6 +50,8 @@ from stability.kernel.theorems.step_errors import (
 )
 
 Array = np.ndarray
+MOST_STEPS = 10_000
+"""Limit of the checker's work: a tenth of a millisecond a step."""
 
 
 def why_no_blocks(subject: DrivenSystem) -> str | None:
@@ -144,17 +149,40 @@ def diagonal_blocks(matrix: Array) -> list[Array]:
     return blocks
 
 
-@certifies(
-    "as_it_runs_pairs", subject=PairwiseSystem, claim="as_it_runs", value="bound", unfit=why_it_stretches, size=SIZE
-)
-class AsItRunsPairs(PairNorm):
-    """Norm of a contraction proof of a network on pairs, radius of its states, inputs, arithmetic and bound."""
+class RunOfPairs(ProofData):
+    """Norm of a network on pairs, inputs, arithmetic and bound."""
 
-    radius: Number
+    weights: AnyArray
     low: Input
     high: Input
     arithmetic: Inner
     bound: Number
+
+    def norm(self, subject: PairwiseSystem, entries: Array) -> float:
+        """Bound the norm of all ``|e_i| <= entries_i`` above."""
+        return float(norm_above(upper(np.sqrt(metric(subject, self.weights)) * entries)))
+
+    def bias(self, subject: PairwiseSystem) -> Array:
+        """Bound the part of the bias that is added before an activation: none for modReLU, which has it inside."""
+        return np.abs(subject.b) if len(subject.b) == subject.states else np.zeros(subject.states)
+
+    def errors(self, subject: PairwiseSystem, radius: float) -> tuple[float, float]:
+        """Return the error of a step from a state of this norm, and the residual of the stored state."""
+        require(0.0 < radius < math.inf and (self.weights > 0.0).all(), "radius and weights must be positive")
+        require(self.weights.shape == (len(subject.pairs),), "weights must hold one number a pair")
+        size = float(upper(np.array(radius / math.sqrt(float(self.weights.min())))))
+        inputs = np.maximum(np.abs(self.low), np.abs(self.high))
+        found = pair_step_error(subject, model_of(self.arithmetic), size, inputs)
+        return self.norm(subject, found.step), float(norm_above(found.stored))
+
+
+@certifies(
+    "as_it_runs_pairs", subject=PairwiseSystem, claim="as_it_runs", value="bound", unfit=why_it_stretches, size=SIZE
+)
+class AsItRunsPairs(RunOfPairs, PairNorm):
+    """Norm of a contraction proof of a network on pairs, radius of its states, inputs, arithmetic and bound."""
+
+    radius: Number
 
     def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
         return run_sentence(subject, self.bound, model_of(self.arithmetic), (self.low, self.high))
@@ -162,31 +190,57 @@ class AsItRunsPairs(PairNorm):
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
         require((self.low <= self.high).all(), "low and high must satisfy low <= high")
         self.shrinks(subject)
-        delta, stored = self.errors(subject)
+        delta, stored = self.errors(subject, self.radius)
         inside = upper(np.array(self.rate * self.radius)) + self.push(subject) + delta
         require(inside <= self.radius, "the computed states are not proved to stay in the ball")
         least = run_bound(delta, self.rate, float(self.weights.min()), stored)
         require(least <= self.bound, f"the bound is below the proved one, {at_most(least)}")
         return f"the errors of a step are at most {at_most(delta)} in the norm of the weights"
 
-    def norm(self, subject: PairwiseSystem, entries: Array) -> float:
-        """Bound the norm of all ``|e_i| <= entries_i`` above."""
-        return float(norm_above(upper(np.sqrt(metric(subject, self.weights)) * entries)))
-
     def push(self, subject: PairwiseSystem) -> float:
         """Bound ``|f(0, u)|`` above: an activation on pairs does not increase the norm of its argument."""
         z = affine(subject.V, Interval(self.low, self.high)).magnitude
-        inside = len(subject.b) != subject.states
-        return self.norm(subject, z if inside else upper(z + np.abs(subject.b)))
+        return self.norm(subject, upper(z + self.bias(subject)))
 
-    def errors(self, subject: PairwiseSystem) -> tuple[float, float]:
-        """Return the error of a step in this norm, and the residual of the stored state."""
-        require(0.0 < self.radius < math.inf and (self.weights > 0.0).all(), "radius and weights must be positive")
-        require(self.weights.shape == (len(subject.pairs),), "weights must hold one number a pair")
-        size = float(upper(np.array(self.radius / math.sqrt(float(self.weights.min())))))
-        inputs = np.maximum(np.abs(self.low), np.abs(self.high))
-        found = pair_step_error(subject, model_of(self.arithmetic), size, inputs)
-        return self.norm(subject, found.step), float(norm_above(found.stored))
+
+@certifies(
+    "as_it_runs_steps", subject=PairwiseSystem, claim="as_it_runs", value="bound", unfit=why_no_norm_gain, size=SIZE
+)
+class AsItRunsSteps(RunOfPairs):
+    r"""Run of a network on pairs over at most ``steps`` steps; ``weights``, ``gain`` and ``growth`` of ``norm_gain``.
+
+    From :math:`|W x + V u|_D^2 \le \rho^2 |x|_D^2 + g^2 |u|^2`, exact and computed states have sizes
+    :math:`s_{k+1} = \sqrt{\rho^2 s_k^2 + g^2 |u|^2} + |b|_D + \delta(s_k)`, and their distance at most
+    :math:`e_{k+1} = \rho e_k + \delta(s_k)`.
+    """
+
+    gain: Number
+    growth: Number
+    steps: Count
+
+    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
+        return run_sentence(subject, self.bound, model_of(self.arithmetic), (self.low, self.high), self.steps)
+
+    def check(self, subject: PairwiseSystem, claim: Claim) -> str:
+        require((self.low <= self.high).all(), "low and high must satisfy low <= high")
+        require(0 < self.steps <= MOST_STEPS, f"steps must be 1 to {MOST_STEPS}")
+        data = {"weights": self.weights, "gain": self.gain, "growth": self.growth, "measure": "final"}
+        data |= {"H": np.zeros((1, subject.states)), "horizon": self.steps}
+        NormGain.of(data).check(subject, Claim("gain", "", Verdict.CERTIFIED, Proof("norm_gain", data), math.inf))
+        _, least = self.growth_of(subject)
+        require(least <= self.bound, f"the bound is below the proved one, {at_most(least)}")
+        return f"the errors of {self.steps} steps, each from the largest state that it can have, are bounded"
+
+    def growth_of(self, subject: PairwiseSystem) -> tuple[float, float]:
+        """Bound the Euclidean norm of the states, and the distance of a run, after any of the steps."""
+        fed = self.gain * float(norm_above(np.maximum(np.abs(self.low), np.abs(self.high))))
+        bias, size, error, worst = self.norm(subject, self.bias(subject)), 1e-300, 0.0, 0.0
+        for _ in range(self.steps):
+            delta, stored = self.errors(subject, size)
+            error = float(upper(np.array(self.growth * error + delta)))
+            size = float(upper(np.array(math.hypot(self.growth * size, fed) + bias + delta)))
+            worst = max(worst, float(upper(np.array(error / math.sqrt(float(self.weights.min())) + stored))))
+        return float(upper(np.array(size / math.sqrt(float(self.weights.min()))))), worst
 
 
 class RunInBox(OverBox):

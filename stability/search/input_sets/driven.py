@@ -150,6 +150,8 @@ class _Search:
         Raises:
             StabilityError: the slopes on them make no system.
         """
+        if not self._subject.system.channels:
+            return False  # the rate of a linear map is the same under every input: its sets bound the states alone
         inner = slopes_on(self._subject, sets.low, sets.high)
         finding = multiplier_criterion(
             inner, rate=self._rate, solver="riccati", tol=self._tol, time_limit=self._deadline

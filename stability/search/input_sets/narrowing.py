@@ -119,7 +119,12 @@ class NarrowedBounds:
     @property
     def width(self) -> float:
         """Mean width of the bounds."""
-        return float(np.mean(self.high - self.low))
+        return _mean_width(self)
+
+
+def _mean_width(bounds: NarrowedBounds | InvariantZonotope | BackwardBounds) -> float:
+    """Return the mean width of bounds of the pre-activations; zero for a linear map, which has none."""
+    return float(np.mean(bounds.high - bounds.low)) if bounds.high.size else 0.0
 
 
 def narrowed_bounds(
@@ -142,9 +147,9 @@ def narrowed_bounds(
     states = bounds_in_invariant_box(wide_box(r, room), None if falls is None else wide_box(falls, room), tube.states())
     bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), states)
     schedules: list[Schedule] = []
-    widest = float(np.mean(tube.high - tube.low))
+    widest = _mean_width(tube)
     for schedule in _schedules(share):
-        stuck = bool(schedules) and float(np.mean(bounds.high - bounds.low)) > _WIDE * widest
+        stuck = bool(schedules) and _mean_width(bounds) > _WIDE * widest
         if schedule.histories(subject.inputs) > MOST_APART or stuck or deadline.over:
             continue
         rounds = _rounds(bounds, schedule, deadline)
@@ -169,10 +174,10 @@ def _time_constant(share: float) -> int:
 def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> int:
     """Run rounds of a schedule until the progress is small; return their number."""
     bounds.begin()
-    last, unimproved, k = float(np.mean(bounds.high - bounds.low)), 0, 0
+    last, unimproved, k = _mean_width(bounds), 0, 0
     while k < schedule.rounds and unimproved < _PATIENCE and not deadline.over:
         bounds.round(schedule)
-        width, k = float(np.mean(bounds.high - bounds.low)), k + 1
+        width, k = _mean_width(bounds), k + 1
         unimproved = unimproved + 1 if last - width <= _NARROWING * width else 0
         last = width
     return k
@@ -197,7 +202,7 @@ def _settled(
             return None
         tube.step()
         if k % (5 * beat) == 5 * beat - 1:
-            width = float(np.mean(tube.high - tube.low))
+            width = _mean_width(tube)
             if not math.isfinite(width) or last - width <= 5 * _SETTLED * width:
                 break
             last = width

@@ -7,6 +7,7 @@ import torch
 
 from stability import ExecutionModel, certify
 from stability.analysis import run_in, state_formats
+from stability.analysis.dynamics.decisions import logit_change, run_claim
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.models import LRU, LSTM, ContractingRNN, MinGRU, SequenceModel
 
@@ -48,7 +49,23 @@ def test_more_bits_have_smaller_bounds_and_errors(model):
     assert table["bound"].is_monotonic_increasing
     assert table["measured"].is_monotonic_increasing
     assert (table["measured"] <= table["bound"]).all()
+    assert ((table["bound"] < table["margin"]) & (table["margin"] <= 2.0 * table["bound"])).all()
     assert (table["enough"] == (table["bound"] <= 1e-3)).all()
+
+
+@pytest.mark.parametrize("layer", [lambda: ContractingRNN(2, 6, rate=0.8), lambda: LRU(2, 6, output_size=5, r_max=0.8)])
+def test_the_margin_of_decisions_is_what_the_proved_distance_of_states_does_to_logits(layer):
+    torch.manual_seed(0)
+    model = SequenceModel(layer(), 3).double()
+    certificate = certify(model, arithmetic="int8", input_box=(-1.0, 1.0))
+    change, distance = logit_change(model, certificate, run_claim(certificate)), run_claim(certificate).value
+    prepared, state = model.layer.begin(torch.ones(1, 1, 2).double())
+    drive = model.layer.drive(torch.ones(1, 1, 2).double(), prepared)[:, 0]
+    slopes = torch.autograd.functional.jacobian(lambda h: model.head(model.layer.output(h, drive, prepared)), state)
+    slopes = slopes.reshape(3, -1)
+    one, two = (float(x.norm(dim=-1).max()) * distance for x in (slopes, slopes[:, None] - slopes))
+    assert one <= change.logit < 1.001 * one
+    assert two <= change.difference < 1.001 * two
 
 
 def test_a_state_of_several_tensors_is_rounded_as_one():

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from specimens import linear, network_map, remade, small_cell, specimens, turning
+from specimens import linear, network_map, remade, slow_pairs, small_cell, specimens, turning
 from worst_rounding import WorstRun, largest_distance
 
 from stability import ExecutionModel, certify, verify
@@ -18,7 +18,7 @@ from stability.search.as_it_runs import certify_run
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from stability.verification import verify_claim
 
-WITHOUT_FUNCTIONS = ("run of an unbounded map", "run of a linear map", "run of pairs")
+WITHOUT_FUNCTIONS = ("run of an unbounded map", "run of a linear map", "run of pairs", "run of pairs over steps")
 RUNS = sorted(name for name in specimens() if name.startswith("run of"))
 MODELS = (
     ExecutionModel("float32"),
@@ -28,6 +28,17 @@ MODELS = (
     ExecutionModel("float16", "int8:3", rounding="stochastic"),
     ExecutionModel("int8", rounding="feedback"),
 )
+
+
+@pytest.mark.parametrize(("steps", "name"), [(None, None), (20, "as_it_runs_steps"), (10**6, None)])
+def test_a_slow_network_on_pairs_has_a_bound_up_to_a_length(steps, name) -> None:
+    subject, high = slow_pairs(), np.ones(1)
+    claim = certify_run(certify(subject, refute=False), ExecutionModel("bfloat16"), (-high, high), steps)
+    assert isinstance(claim, str) == (name is None)
+    if not isinstance(claim, str):
+        assert "0 <= k <= 20" in claim.statement
+        reached = largest_distance(subject, ExecutionModel("bfloat16"), np.ones(4), np.ones((20, 1)))
+        assert 0.1 * claim.value < reached <= claim.value
 
 
 def cases():
@@ -140,7 +151,9 @@ def test_claims_of_more_are_refused(name) -> None:
     data = claim.proof.data
     changes: list[dict] = [{"bound": 0.999 * data["bound"]}]
     changes += [{"arithmetic": model} for model in coarser(data["arithmetic"])]
-    changes += [{key: 0.9 * data[key]} for key in ("radius", "rate", "sizes", "entries") if data.get(key) is not None]
+    smaller = ("radius", "rate", "sizes", "entries", "gain", "growth")
+    changes += [{key: 0.9 * data[key]} for key in smaller if data.get(key) is not None]
+    changes += [{"steps": steps} for steps in (0, 21, 10**9) if "steps" in data]
     if data.get("room") is not None:
         changes += [{"room": 0.5 + 0.5 * data["room"]}, {"y_min": 2.0 * data["y_min"]}]
     if data.get("center") is not None:

@@ -245,3 +245,14 @@ def test_where_trajectories_end_is_known_though_contraction_is_open():
         ball = Claim("bounded", "", Verdict.CERTIFIED, value=radius)
         found = claims_in_box(driven, claim, finding, Deadline(), (ball,))
         assert [c.value for c in found] == [c.value for c in said]
+
+
+def test_states_of_a_linear_map_end_near_those_of_the_inputs_in_the_box():
+    linear = DrivenSystem(
+        LureSystem.linear(0.5 * np.eye(2), dt=1.0), "identity", np.zeros((0, 1)), None, np.ones((2, 1))
+    )
+    claims = {claim.name: claim for claim in certify(linear, input_box=(0.9, 1.0)).claims}
+    data = claims["bounded_in_box"].proof.data
+    assert (data["least"] <= 1.8).all()
+    assert (data["most"] >= 2.0).all()
+    assert claims["bounded_in_box"].value < 0.5

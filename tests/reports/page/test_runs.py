@@ -1,0 +1,88 @@
+"""Table of rounding: one row a network, with a bound that no run in the box exceeds, or the reason for none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stability.analysis.campaign import certificate
+from stability.analysis.campaign.budgets import AnalysisSettings
+from stability.analysis.campaign.work import Work
+from stability.analysis.tasks import make_task
+from stability.models import LRU, BoundedGainRNN, ContractingRNN, ElmanRNN, MinGRU, SequenceModel
+from stability.reports.page.claims import covered, not_covered
+from stability.reports.page.runs import runs
+from stability.reports.stored.collect import Report, read_model
+from stability.reports.stored.records import ModelRecord
+from stability.verification import verify
+
+from ..conftest import seal
+from .folds import rows
+
+LAYERS = {
+    "contracting": lambda: ContractingRNN(7, 8, rate=0.9),
+    "linear": lambda: LRU(7, 8, output_size=5),
+    "pairs": lambda: BoundedGainRNN(7, 8),
+    "gated": lambda: MinGRU(7, 8),
+    "unstable": lambda: ElmanRNN(7, 8),
+}
+BOUNDED = ("contracting", "linear", "pairs")
+
+
+def network(name: str) -> SequenceModel:
+    torch.manual_seed(0)
+    model = SequenceModel(LAYERS[name](), 4)
+    if name == "unstable":
+        with torch.no_grad():
+            model.layer.weight_hh.mul_(20.0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelRecord]:
+    task, out = make_task("digits", size=7, limit=40, test_limit=20), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificate, "RUN_STEPS", 5000)
+        for name in LAYERS:
+            folder, model = tmp_path_factory.mktemp(name), network(name)
+            work = Work(folder, model, model, task, AnalysisSettings(), None, (0.0, 1.0))
+            work.begin("certificate")
+            certificate.certificate_step(work)
+            (folder / "analysis.json").write_text(json.dumps({"title": name, "discrete": True, "steps": {}}))
+            seal(folder)
+            out[name] = read_model(folder)
+    return out
+
+
+def test_every_network_has_a_row_with_its_bound_or_the_reason_for_none(models: dict[str, ModelRecord]) -> None:
+    (fold,) = runs(Report(Path(), {}, tuple(models.values())))
+    (table,) = fold.parts
+    shown = {name: {title: cell.text for title, cell in row.items()} for name, row in rows(table).items()}
+    assert set(shown) == set(LAYERS)
+    for name, row in shown.items():
+        assert (row["proved bound"] == "–") == (name not in BOUNDED) == row["holds"].startswith("no bound: ")
+        assert row["measured distance"] != "–"
+        assert ("float32 on this machine's library" in covered(models[name])) == (name in BOUNDED)
+        assert ("rounding of a float32" in not_covered(models[name])) == (name not in BOUNDED)
+    assert shown["pairs"]["holds"] == "in the first 7 steps"
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_runs_and_decisions_stay_within_what_is_proved(name: str, models: dict[str, ModelRecord]) -> None:
+    assert verify(models[name].folder / "certificate.json").valid
+    summary = models[name].certificate
+    (value,) = (claim["value"] for claim in summary["claims"] if claim["name"] == "as_it_runs")
+    measured, margin = summary["meta"]["rounding"], summary["meta"]["decisions"]["margin"]
+    assert 0.0 < measured["largest"] < value < 1e-2 * measured["size"]
+    assert measured["size"] < summary["run_size"]
+    assert measured["steps"] * measured["sequences"] > 4900
+    assert measured["steps"] == (7 if name == "pairs" else 1000)
+    x = torch.as_tensor(np.random.default_rng(0).integers(0, 2, (200, 7, 7)), dtype=torch.float32)
+    with torch.no_grad():
+        logits, exact = network(name)(x).double(), network(name).double()(x.double())
+    apart = [out[:, :, None] - out[:, None] for out in (logits, exact)]
+    assert 0.0 < float((apart[0] - apart[1]).abs().max()) < margin
