@@ -65,6 +65,7 @@ class Classifier(Subject):
     start: Any = field(default=None, kw_only=True)
     packed: bool = field(default=False, kw_only=True)
 
+    optional = ("start", "packed")
     part: ClassVar[str] = ""  # a network inside something bigger says so itself, see ``phrase``
 
     def __post_init__(self) -> None:
@@ -124,11 +125,6 @@ class Classifier(Subject):
     def classes(self) -> int:
         """Number of classes ``k``."""
         return self.weight.shape[0]
-
-    @property
-    def is_discrete(self) -> bool:
-        """True: the head reads a sequence."""
-        return True
 
     @property
     def phrase(self) -> str:
@@ -203,17 +199,9 @@ class Classifier(Subject):
         if self.out_of_range is not None:
             raise ConfigurationError(self.out_of_range)
 
-    @classmethod
-    def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
-        """Invert ``payload``."""
-        more = {name: data[name] for name in ("start", "packed") if name in data}
-        return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"], **more)
-
     def payload(self) -> dict[str, Any]:
-        """Return the stored content."""
-        more = [name for name, there in (("start", self.start.any()), ("packed", self.packed)) if there]
-        names = ("recurrent", "weight", "bias", "reduction", *more)
-        return {name: getattr(self, name) for name in names}
+        """Return the stored content; a start at zero is omitted."""
+        return {name: value for name, value in super().payload().items() if name != "start" or self.start.any()}
 
 
 def largest_number(value: Any) -> float:

@@ -139,11 +139,6 @@ class GatedCell(Subject):
         return self.hidden
 
     @property
-    def is_discrete(self) -> bool:
-        """True: a cell is a map."""
-        return True
-
-    @property
     def kind_name(self) -> str:
         """Name of this kind of layer in sentences."""
         return self.kind.upper()
