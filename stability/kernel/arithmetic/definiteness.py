@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.floating_point import UNIT
 
 Array = np.ndarray
@@ -43,16 +42,6 @@ def flushes_small_numbers() -> bool:
         False
     """
     return not (np.full(1, 2.0**-1000) * 2.0**-60).any()
-
-
-def refuse_flushing() -> None:
-    """Raise an error if ``flushes_small_numbers``.
-
-    Raises:
-        ConfigurationError: the message says how to turn the flushing off.
-    """
-    if flushes_small_numbers():
-        raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
-from stability.kernel.checks import as_choice, as_matrix
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
+from stability.kernel.checks import as_choice, as_matrix, as_vectors
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
@@ -142,14 +142,9 @@ class Classifier(Subject):
             DimensionError: another number of features, or no step.
             NonFiniteError: NaN or infinite entries.
         """
-        try:
-            out = np.asarray(x, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"x must be an array of real numbers, got {type(x).__name__}") from error
-        if out.ndim < 2 or out.shape[-1] != self.inputs or out.shape[-2] == 0:
+        out = as_vectors("x", x, self.inputs)
+        if out.ndim < 2 or out.shape[-2] == 0:
             raise DimensionError("x", f"(..., T >= 1, {self.inputs})", out.shape)
-        if not np.isfinite(out).all():
-            raise NonFiniteError("x")
         return out
 
     def logits(self, x: Any) -> Array:

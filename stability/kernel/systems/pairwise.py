@@ -118,10 +118,6 @@ class PairwiseSystem(Subject):
         """Name of this kind of layer in sentences: its activation."""
         return self.activation
 
-    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """Draw ``(count, n)`` initial states."""
-        return 2.0 * rng.normal(size=(count, self.states))
-
     @property
     def jumps(self) -> bool:
         """True if the activation is modReLU with a positive bias, which is discontinuous."""
