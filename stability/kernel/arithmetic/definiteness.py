@@ -150,6 +150,28 @@ def prove_positive_definite(
     return Definiteness(False, shift, "the shifted Cholesky factorization breaks down")
 
 
+def prove_gram(K: Array, weights: Array, diagonal: Array, *, above: bool) -> Definiteness:
+    """Prove ``K^T diag(weights) K`` above or below ``diag(diagonal)``, with all rounding errors included.
+
+    Args:
+        K: ``(k, n)``, entries up to 1e15.
+        weights: ``(k,)`` positive numbers up to 1e15.
+        diagonal: ``(n,)``.
+        above: the side to prove.
+    """
+    size, sign = np.abs(K), 1.0 if above else -1.0
+    if not max(size.max(initial=0.0), weights.max(initial=0.0)) <= LARGEST**0.25:
+        return Definiteness(False, 0.0, "an entry is too large for its rounding to be bounded here")
+    product, factor = K.T @ (weights[:, None] * K), gamma(len(K) + 8)
+    matrix = (0.5 * sign) * (product + product.T)
+    matrix[np.diag_indices_from(matrix)] -= sign * diagonal
+
+    def error(s: Array) -> Array:
+        return factor * (diagonal * s + size.T @ (weights * (size @ s)))
+
+    return prove_positive_definite(matrix, error, overwrite=True)
+
+
 def spectral_bounds(matrix: Array, low: float, high: float) -> Definiteness:
     """Prove ``low I < matrix < high I`` for a symmetric matrix.
 
