@@ -16,7 +16,7 @@ from stability.certificate import Certificate
 from stability.checkpoint_certificate import find_checkpoint_layers
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.kernel.arithmetic.definiteness import refuse_flushing
+from stability.kernel.arithmetic.definiteness import FLUSHED, flushes_small_numbers
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_linear import GatedLinearLayer
@@ -127,7 +127,8 @@ def certify(
     criterion = as_choice("criterion", ALIASES.get(str(criterion), criterion), CRITERIA)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
-    refuse_flushing()
+    if flushes_small_numbers():
+        raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
     layers = find_checkpoint_layers(subject)
     if layers is not None and (isinstance(subject, (str, PathLike)) or len(list(layers)) > 1):
         _refuse_contraction(criterion, rate, arithmetic)

@@ -175,9 +175,11 @@ def _devices() -> tuple[str, str]:
 
 
 def _arithmetic() -> tuple[str, str]:
-    from stability.kernel.arithmetic.definiteness import refuse_flushing
+    from stability.errors import ConfigurationError
+    from stability.kernel.arithmetic.definiteness import FLUSHED, flushes_small_numbers
 
-    refuse_flushing()
+    if flushes_small_numbers():
+        raise ConfigurationError(FLUSHED)
     return "IEEE 754", "the processor keeps subnormal numbers; the error bounds of proofs need them"
 
 

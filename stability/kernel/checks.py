@@ -41,6 +41,37 @@ def unmasked(name: str, value: Any) -> Any:
     return value
 
 
+def as_numbers(name: str, value: Any, dtype: type | None = None) -> Array:
+    """Return an array of numbers of any type and shape, or of one type.
+
+    Raises:
+        MaskedError: entries are masked.
+        ConfigurationError: no numbers, or rows of different lengths.
+    """
+    unmasked(name, value)
+    try:
+        return np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"{name} must be an array of real numbers, got {type(value).__name__}") from error
+
+
+def as_vectors(name: str, value: Any, size: int) -> Array:
+    """Return finite float64 numbers ``(..., size)``.
+
+    Raises:
+        MaskedError: entries are masked.
+        ConfigurationError: no numbers.
+        DimensionError: another last axis, or none.
+        NonFiniteError: NaN or infinite entries.
+    """
+    out = as_numbers(name, value, np.float64)
+    if out.ndim == 0 or out.shape[-1] != size:
+        raise DimensionError(name, f"(..., {size})", out.shape)
+    if not np.isfinite(out).all():
+        raise NonFiniteError(name)
+    return out
+
+
 def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (None, None)) -> Array:
     """Return a finite, real, read-only float64 copy of a 2-D array; ``None`` in ``shape`` means any size.
 
@@ -49,11 +80,7 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
         NonFiniteError: NaN, infinity or a masked entry.
         ConfigurationError: complex or non-numeric entries, or numbers that float64 cannot represent.
     """
-    unmasked(name, value)
-    try:
-        raw = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"{name} must be an array of real numbers, got {type(value).__name__}") from error
+    raw = as_numbers(name, value)
     if np.iscomplexobj(raw):
         raise ConfigurationError(
             f"{name} must be real, got dtype {raw.dtype}: pass the real form [[Re, -Im], [Im, Re]] of a complex matrix"
@@ -83,11 +110,7 @@ def as_column(name: str, value: Any, size: int) -> Array:
         >>> as_column("b", [[1.0], [2.0]], 2)
         array([1., 2.])
     """
-    unmasked(name, value)
-    try:
-        raw = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"{name} must be a vector of real numbers, got {type(value).__name__}") from error
+    raw = as_numbers(name, value)
     if raw.size != size:
         raise DimensionError(name, (size,), raw.shape)
     return as_matrix(name, raw.reshape(-1, 1))[:, 0]

@@ -76,6 +76,10 @@ class Ball:
     def __getitem__(self, key: Any) -> Ball:
         return Ball(self.mid[key], self.rad[key])
 
+    def reshape(self, *shape: int) -> Ball:
+        """Return the same entries in another shape."""
+        return Ball(self.mid.reshape(shape), self.rad.reshape(shape))
+
     def __neg__(self) -> Ball:
         return Ball(-self.mid, self.rad)
 
@@ -118,6 +122,11 @@ class Ball:
     def stack(cls, rows: list[list[Ball]]) -> Ball:
         """Return the block matrix of balls."""
         return cls(np.block([[b.mid for b in r] for r in rows]), np.block([[b.rad for b in r] for r in rows]))
+
+    @classmethod
+    def join(cls, *parts: Ball) -> Ball:
+        """Concatenate vectors."""
+        return cls(np.concatenate([part.mid for part in parts]), np.concatenate([part.rad for part in parts]))
 
 
 def diagonal_of(matrix: np.ndarray) -> np.ndarray | None:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.floating_point import UNIT
 
 Array = np.ndarray
@@ -43,16 +42,6 @@ def flushes_small_numbers() -> bool:
         False
     """
     return not (np.full(1, 2.0**-1000) * 2.0**-60).any()
-
-
-def refuse_flushing() -> None:
-    """Raise an error if ``flushes_small_numbers``.
-
-    Raises:
-        ConfigurationError: the message says how to turn the flushing off.
-    """
-    if flushes_small_numbers():
-        raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
 
 
 @dataclass(frozen=True)
@@ -159,6 +148,28 @@ def prove_positive_definite(
     if _cholesky_succeeds(work):
         return Definiteness(True, shift, "the shifted Cholesky factorization succeeds")
     return Definiteness(False, shift, "the shifted Cholesky factorization breaks down")
+
+
+def prove_gram(K: Array, weights: Array, diagonal: Array, *, above: bool) -> Definiteness:
+    """Prove ``K^T diag(weights) K`` above or below ``diag(diagonal)``, with all rounding errors included.
+
+    Args:
+        K: ``(k, n)``, entries up to 1e15.
+        weights: ``(k,)`` positive numbers up to 1e15.
+        diagonal: ``(n,)``.
+        above: the side to prove.
+    """
+    size, sign = np.abs(K), 1.0 if above else -1.0
+    if not max(size.max(initial=0.0), weights.max(initial=0.0)) <= LARGEST**0.25:
+        return Definiteness(False, 0.0, "an entry is too large for its rounding to be bounded here")
+    product, factor = K.T @ (weights[:, None] * K), gamma(len(K) + 8)
+    matrix = (0.5 * sign) * (product + product.T)
+    matrix[np.diag_indices_from(matrix)] -= sign * diagonal
+
+    def error(s: Array) -> Array:
+        return factor * (diagonal * s + size.T @ (weights * (size @ s)))
+
+    return prove_positive_definite(matrix, error, overwrite=True)
 
 
 def spectral_bounds(matrix: Array, low: float, high: float) -> Definiteness:

@@ -38,6 +38,12 @@ class Eigenpair:
     vector: Array
     vector_radius: float
 
+    @property
+    def phrase(self) -> str:
+        """The proved place in words."""
+        value = f"{self.value:.4g}" if self.value.imag else f"{self.value.real:.4g}"
+        return f"within {self.radius:.1e} of {value}"
+
 
 def closed_loop_pencil(system: Any, slopes: Ball) -> Matrix:
     """Return the pencil with the eigenvalues of ``A + B K (I - D K)^{-1} C`` for every ``K`` in the ball."""

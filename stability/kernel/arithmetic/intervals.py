@@ -93,6 +93,12 @@ class Interval:
         return bool((self.low <= other.low).all() and (other.high <= self.high).all())
 
 
+def midpoint_radius(low: Array, high: Array) -> tuple[Array, Array]:
+    """Return the midpoints of intervals and radii rounded outwards."""
+    middle = 0.5 * (low + high)
+    return middle, np.nextafter(np.maximum(high - middle, middle - low), np.inf)
+
+
 def hull(*parts: Interval) -> Interval:
     """Return the smallest interval around all arguments."""
     return Interval(np.minimum.reduce([part.low for part in parts]), np.maximum.reduce([part.high for part in parts]))

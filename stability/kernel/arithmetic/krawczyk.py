@@ -39,16 +39,21 @@ class _Shooting:
         self.state_inputs = [Ball.exact(driven.F) @ u for u in inputs]
         self.channel_inputs = [Ball.exact(driven.E) @ u + driven.b for u in inputs]
 
-    def residual(self, x: Array, z: Array) -> Ball:
-        w = activation_values(self.name, Ball.exact(z))
+    def __call__(self, point: Ball) -> tuple[Ball, Ball]:
+        """Return the left-hand sides and their derivative at ``(x, z)``, ``(k (n + m),)``."""
+        split = self.period * self.n
+        x, z = point[:split].reshape(self.period, self.n), point[split:].reshape(self.period, self.m)
+        return self.residual(x, z), self.derivative(z)
+
+    def residual(self, x: Ball, z: Ball) -> Ball:
+        w = activation_values(self.name, z)
         rows, channels = [], []
         for i in range(self.period):
             u = i % len(self.state_inputs)
             row = self.A @ x[i] + self.B @ w[i] + self.state_inputs[u]
             rows.append(row - x[(i + 1) % self.period] if self.discrete else row)
             channels.append(self.C @ x[i] + self.D @ w[i] + self.channel_inputs[u] - z[i])
-        parts = rows + channels
-        return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
+        return Ball.join(*rows, *channels)
 
     def derivative(self, z: Ball) -> Ball:
         slopes = activation_slopes(self.name, z)
@@ -98,23 +103,37 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
     k, n = points.shape
     if k % len(inputs) or (k > 1 and not driven.system.is_discrete):
         return None
-    m = driven.system.channels
-    equations = _Shooting(driven, inputs, k)
-    x = points
-    z = np.array([driven.channel(x[i], inputs[i % len(inputs)]) for i in range(k)]).reshape(k, m)
-    for _ in range(4):
-        value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
-        step = approximate_solution(slope.mid, value.mid)
-        if step is None:
-            return None
-        x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
-    if not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
-        return None  # Newton's method found a solution elsewhere, which says nothing about the given points
-    value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
-    radius = proved_radius(value, slope, lambda r: equations.derivative(Ball(z, np.full(z.shape, r))))
-    if radius is None:
+    z = [driven.channel(point, inputs[i % len(inputs)]) for i, point in enumerate(points)]
+    found = enclose_zero(_Shooting(driven, inputs, k), np.concatenate([points.ravel(), *z]), points.size)
+    if found is None:
         return None
-    return Orbit(Ball(x, np.full(x.shape, radius)), Ball(z, np.full(z.shape, radius)))
+    return Orbit(found[: k * n].reshape(k, n), found[k * n :].reshape(k, driven.system.channels))
+
+
+def enclose_zero(
+    equations: Callable[[Ball], tuple[Ball, Ball]], guess: Array, compared: int, steps: int = 4
+) -> Ball | None:
+    """Return a box with exactly one zero of a function near a guess, or ``None``.
+
+    Args:
+        equations: the function and its derivative, ``(n,)`` and ``(n, n)``, enclosed over a box ``(n,)``.
+        guess: ``(n,)``.
+        compared: number of leading entries that must lie near the guess.
+        steps: Newton steps in floating point.
+    """
+    point = guess
+    for _ in range(steps):
+        value, slope = equations(Ball.exact(point))
+        move = approximate_solution(slope.mid, value.mid)
+        if move is None:
+            return None
+        point = point - move
+    start = guess[:compared]
+    if not np.abs(point[:compared] - start).max() <= MOVED * (1.0 + np.abs(start).max()):
+        return None  # Newton's method found a solution elsewhere, which says nothing about the guess
+    value, slope = equations(Ball.exact(point))
+    radius = proved_radius(value, slope, lambda r: equations(Ball(point, np.full(len(point), r)))[1])
+    return None if radius is None else Ball(point, np.full(len(point), radius))
 
 
 def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> float | None:

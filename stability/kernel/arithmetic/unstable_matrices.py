@@ -81,27 +81,20 @@ def prove_not_stable(matrix: Matrix, discrete: bool, value: complex | None, stri
     Returns:
         What was proved, in a clause, or ``None``.
     """
+    part, edge = ("modulus", 1) if discrete else ("real part", 0)
     if value is not None:
         pair = enclose_unstable(matrix, discrete, value)
-        kind = "modulus above 1" if discrete else "positive real part"
-        return None if pair is None else f"an eigenvalue of {kind} within {pair.radius:.1e} of {_show(pair.value)}"
+        return None if pair is None else f"an eigenvalue of {part} above {edge} {pair.phrase}"
     if not np.isfinite(matrix.ball.mid).all():
         return None
     if prove_trace(matrix, discrete, strict):
-        relation = ">" if strict else ">="
-        return "the trace forces an eigenvalue " + (
-            f"of modulus {relation} 1" if discrete else f"of real part {relation} 0"
-        )
+        return f"the trace forces an eigenvalue of {part} {'>' if strict else '>='} {edge}"
     exact = matrix.mass.all() and not matrix.ball.rad.any()
     if exact and not strict and has_boundary_eigenvalue(matrix.ball.mid, discrete):
-        return f"its characteristic polynomial has a root of {'modulus >= 1' if discrete else 'real part >= 0'}"
+        return f"its characteristic polynomial has a root of {part} >= {edge}"
     if matrix.mass.all() and _expanding_form(matrix.ball, discrete):
         return "a quadratic form grows along every trajectory and is positive somewhere"
     return None
-
-
-def _show(value: complex) -> str:
-    return f"{value.real:.4g}" if value.imag == 0 else f"{value.real:.4g} {value.imag:+.4g}i"
 
 
 def _expanding_form(ball: Ball, discrete: bool) -> bool:

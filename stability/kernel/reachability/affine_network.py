@@ -27,8 +27,6 @@ SPARE, LONGEST = 160, 20_000
 """Binary places in addition to those for rounding errors, and largest number of steps."""
 _ROW, _STEP = 100.0, 300.0
 """Overhead of a row and of a step of a layer, in products of short integers."""
-_PACE = 4e6
-"""Products of short integers per second."""
 WORK, MEMORY = 3e8, 4e8
 """Limits of a check: products of short integers (about a minute), and bytes of its rows."""
 
@@ -82,12 +80,6 @@ def _layers(subject: Classifier) -> list[Layer]:
     return out
 
 
-def work(layers: list[Layer], classes: int, steps: int, bits: int) -> float:
-    """Return the cost of a kernel, in products of short integers."""
-    each = sum(part.cost for matrices in layers for part in matrices) + _ROW
-    return steps * (each * classes * (1.0 + bits / 1024.0) + _STEP * len(layers))
-
-
 def growth(layers: list[Layer], steps: int) -> float:
     """Estimate the binary logarithm of the amplification of a rounding over all steps."""
     sizes = [[rounded_ratio(part.size, 1 << part.places) for part in matrices] for matrices in layers]
@@ -96,14 +88,12 @@ def growth(layers: list[Layer], steps: int) -> float:
     return steps * log2(max(most, 1.0)) + between + (len(layers) + 3.0) * log2(steps + 1.0)
 
 
-def seconds(subject: Classifier, steps: int) -> float:
-    """Estimate the time of ``kernel`` on a slow core in seconds."""
+def planned(subject: Classifier, steps: int) -> tuple[list[Layer], int, float]:
+    """Return layers, binary places and cost of ``kernel``, in products of short integers."""
     layers = _layers(subject)
-    return work(layers, subject.classes, steps, _binary_places(layers, steps)) / _PACE
-
-
-def _binary_places(layers: list[Layer], steps: int) -> int:
-    return SPARE + int(min(growth(layers, steps), LONGEST))
+    bits = SPARE + int(min(growth(layers, steps), LONGEST))
+    each = sum(part.cost for matrices in layers for part in matrices) + _ROW
+    return layers, bits, steps * (each * subject.classes * (1.0 + bits / 1024.0) + _STEP * len(layers))
 
 
 @lru_cache(maxsize=4)
@@ -121,9 +111,8 @@ def kernel(subject: Classifier, steps: int) -> Kernel | None:
         >>> (found.rows[:, :, 0] / (1 << found.bits)).tolist()
         [[0.5, 1.0], [-0.5, -1.0]]
     """
-    layers, mean = _layers(subject), subject.reduction == "mean"
-    bits = _binary_places(layers, steps)
-    if bits > LONGEST or not work(layers, subject.classes, steps, bits) <= WORK:
+    (layers, bits, cost), mean = planned(subject, steps), subject.reduction == "mean"
+    if bits > LONGEST or not cost <= WORK:
         return None
     if subject.classes * subject.inputs * steps * (64.0 + bits / 8.0) > MEMORY:
         return None

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability.ellipsoid_operations import half_widths
 from stability.kernel.reachability.network_stages import Stages
@@ -105,6 +106,27 @@ def local_slopes(stage: Stage, at: Nominal, squared_widths: Array, radius: Array
 def gain(stage: Stage, m: Array) -> Array:
     """Return ``G = A + B m C``."""
     return stage.A + (stage.B * m[..., None, :]) @ stage.C
+
+
+def stage_error(stage: Stage, at: Nominal, near: Local, offset: Array, moves: Array) -> Array:
+    """Bound the errors of a stage around the nominal run: its roundings, and the errors of the stored matrices.
+
+    Args:
+        stage: the stage.
+        at: the nominal run there.
+        near: slopes ``m``, their radii and the reach of the pre-activations.
+        offset: ``(m,)`` errors of the pre-activations.
+        moves: ``(n,)`` largest distance of each state from the nominal one.
+
+    Returns:
+        A vector, one bound per entry of the output.
+    """
+    steep = np.abs(near.m) + near.rho
+    absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(near.m)) @ np.abs(stage.C)
+    out = at.error + np.abs(stage.B) @ (steep * offset) + gamma(len(stage.C) + 4) * (absolute @ moves)
+    if stage.slack is not None:
+        out = out + stage.slack[0] @ moves + stage.slack[1] @ (steep * near.reach)
+    return out * (1 + gamma(len(stage.C) + len(moves) + 16))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.balls import Ball
-from stability.kernel.arithmetic.eigenpairs import approximate_solution
-from stability.kernel.arithmetic.krawczyk import MOVED, proved_radius
+from stability.kernel.arithmetic.krawczyk import enclose_zero
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.gated_equations import Arithmetic, step_and_derivative
 
@@ -34,11 +33,7 @@ def _diagonal(ball: Ball) -> Ball:
     return Ball(np.diag(ball.mid), np.diag(ball.rad))
 
 
-def _join(*parts: Ball) -> Ball:
-    return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
-
-
-BALLS = Arithmetic(Ball.exact, _squash, _diagonal, _join, Ball.stack)
+BALLS = Arithmetic(Ball.exact, _squash, _diagonal, Ball.join, Ball.stack)
 
 
 def step_and_jacobian(cell: GatedCell, state: Ball, u: Array | Ball) -> tuple[Ball, Ball]:
@@ -63,7 +58,7 @@ def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
     """Return ``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
     k, n = points.shape
     images, jacobians = zip(*(step(i, points[i]) for i in range(k)))
-    value = _join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
+    value = Ball.join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
     jacobian = Ball(np.zeros((k * n, k * n)), np.zeros((k * n, k * n)))
     for i, block in enumerate(jacobians):
         rows = slice(i * n, (i + 1) * n)
@@ -93,18 +88,6 @@ def product_along(step: Step, points: Ball) -> Ball:
     return product
 
 
-def _polish(step: Step, points: Array, steps: int) -> Array | None:
-    """Run Newton's method on the shooting equations, in plain floating point."""
-    x = points
-    for _ in range(steps):
-        value, derivative = _shooting(step, Ball.exact(x))
-        move = approximate_solution(derivative.mid, value.mid)
-        if move is None:
-            return None
-        x = x - move.reshape(x.shape)
-    return x
-
-
 def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
     """Return a box around an approximate orbit that contains exactly one orbit of that period, or ``None``.
 
@@ -131,9 +114,5 @@ def enclose(step: Step, points: Array) -> Ball | None:
     If ``step`` encloses the images under all inputs in a ball, the box contains exactly one orbit for each input
     sequence in that ball.
     """
-    x = _polish(step, points, 3)
-    if x is None or not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
-        return None  # Newton's method converged elsewhere, which proves nothing about the given points
-    value, derivative = _shooting(step, Ball.exact(x))
-    radius = proved_radius(value, derivative, lambda r: _shooting(step, Ball(x, np.full(x.shape, r)))[1])
-    return None if radius is None else Ball(x, np.full(x.shape, radius))
+    found = enclose_zero(lambda box: _shooting(step, box.reshape(*points.shape)), points.ravel(), points.size, steps=3)
+    return None if found is None else found.reshape(*points.shape)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.kernel.arithmetic.balls import Ball
+from stability.kernel.arithmetic.eigenpairs import inverse_or_none
 
 Array = np.ndarray
 
@@ -62,11 +63,8 @@ class AffineChannels:
         slope, offset, error = line
         eye = np.eye(len(slope))
         matrix = Ball.exact(eye) - D * slope[None, :]
-        try:
-            R = np.linalg.inv(matrix.mid)
-        except np.linalg.LinAlgError:
-            return None
-        if not np.isfinite(R).all():
+        R = inverse_or_none(matrix.mid)
+        if R is None:
             return None
         left = Ball.exact(eye) - R @ matrix
         rounding = (Ball.exact(left.upper()) @ reach).upper()

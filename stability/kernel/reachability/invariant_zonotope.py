@@ -26,6 +26,7 @@ from stability.kernel.arithmetic.activations import Activation, activation
 from stability.kernel.arithmetic.balls import Ball, diagonal_of, system_balls
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.intervals import midpoint_radius
 from stability.kernel.reachability.implicit_channels import AffineChannels
 from stability.kernel.systems.driven import DrivenSystem
 
@@ -56,8 +57,7 @@ class _Network:
     def of(cls, driven: DrivenSystem, low: Array, high: Array) -> _Network:
         A, B, C, D = system_balls(driven.system)
         diagonal = None if B.rad.any() else diagonal_of(B.mid)
-        middle = 0.5 * (low + high)
-        reach = np.nextafter(np.maximum(high - middle, middle - low) * (1 + 4 * EPS), np.inf)
+        middle, reach = midpoint_radius(low, high)
         return cls(driven, activation(driven.activation), A, B, C, feedthrough(D), middle, reach, diagonal)
 
     def feedthrough_bounds(self, low: Array, high: Array) -> tuple[Ball, Array]:
@@ -65,8 +65,7 @@ class _Network:
         assert self.D is not None
         least, _ = activation_values(self.driven.activation, Ball.exact(low)).endpoints()
         _, most = activation_values(self.driven.activation, Ball.exact(high)).endpoints()
-        middle = 0.5 * (least + most)
-        reach = np.nextafter(np.maximum(most - middle, middle - least), np.inf)
+        middle, reach = midpoint_radius(least, most)
         return self.D @ middle, (Ball.exact(self.D.upper()) @ reach).upper()
 
 
@@ -132,8 +131,7 @@ class InvariantZonotope:
         self._window = max(1, int(window))
         self._centre, half = np.zeros(driven.states), box
         if lower_reach is not None:
-            self._centre = 0.5 * (box - lower_reach)
-            half = np.nextafter(np.maximum(box - self._centre, lower_reach + self._centre), np.inf)
+            self._centre, half = midpoint_radius(-lower_reach, box)
         self._columns = [np.diag(half)]
         m = driven.system.channels
         self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
@@ -240,8 +238,8 @@ class InvariantZonotope:
         least, most = (side(known, end) for side, known, end in zip((np.maximum, np.minimum), self._kept, (low, high)))
         self._kept = least, most
         if float((high - low).sum()) > _MAX_WIDTH_RATIO * float((most - least).sum()):
-            self._centre = 0.5 * (least + most)
-            self._columns = [np.diag(np.nextafter(np.maximum(most - self._centre, self._centre - least), np.inf))]
+            self._centre, half = midpoint_radius(least, most)
+            self._columns = [np.diag(half)]
 
     def _push(self, g: Array, weighted: Array) -> Array:
         """Return ``A g + B weighted``."""

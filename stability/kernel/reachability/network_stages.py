@@ -41,11 +41,6 @@ class Stages:
         """Size of the vector between two steps."""
         return self.head.shape[1]
 
-    @property
-    def is_affine(self) -> bool:
-        """Return True if no channel is nonlinear: the linearization is exact in every ball."""
-        return not any(stage.is_nonlinear for stage in self.stages)
-
 
 class _Writer:
     """Builder of stages: every value of the step has a name and a place in the vector."""

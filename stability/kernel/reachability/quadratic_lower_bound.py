@@ -31,7 +31,7 @@ from stability.kernel.arithmetic.definiteness import gamma, prove_positive_defin
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability.curvature import Curvature, curvature
 from stability.kernel.reachability.ellipsoid_operations import half_widths
-from stability.kernel.reachability.ellipsoid_tube import ROOM, gain, nominal_run
+from stability.kernel.reachability.ellipsoid_tube import ROOM, Local, gain, nominal_run, stage_error
 from stability.kernel.reachability.network_stages import Stages
 from stability.kernel.reachability.stages import Nominal, Stage
 
@@ -238,16 +238,6 @@ def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None,
     return None
 
 
-def rounding_error(stage: Stage, at: Nominal, a: Around) -> Array:
-    """Bound the error of a floating-point stage around a reference, entry by entry."""
-    steep = np.abs(a.m) + a.rho
-    absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(a.m)) @ np.abs(stage.C)
-    out = at.error + np.abs(stage.B) @ (steep * 2.0 * a.loose) + gamma(len(stage.C) + 4) * (absolute @ a.sides)
-    if stage.slack is not None:
-        out = out + stage.slack[0] @ a.sides + stage.slack[1] @ (steep * a.far)
-    return out * (1 + gamma(len(stage.C) + len(a.sides) + 16))
-
-
 def proved_margin(
     net: Stages, tube: list[Passage], ref: Reference, T: Array, free: Array, prices: Array, ball: tuple[Array, float]
 ) -> float:
@@ -269,7 +259,11 @@ def proved_margin(
     adjoint = np.zeros(net.states)
     for k in range(len(tube) - 1, -1, -1):
         stage, a = tube[k].stage, stages[k]
-        rest, p, worth = rounding_error(stage, ref.run[k], a), np.abs(ref.p[k + 1]), np.abs(ref.worth[k])
+        rest, p, worth = (
+            stage_error(stage, ref.run[k], Local(a.m, a.rho, a.far), 2.0 * a.loose, a.sides),
+            np.abs(ref.p[k + 1]),
+            np.abs(ref.worth[k]),
+        )
         loss += float(p @ rest + 2.0 * adjoint @ (np.abs(P) @ rest) + rest @ (np.abs(P) @ rest))
         steep = np.abs(a.m) + a.rho
         _, unsure = stage.tangents(ref.run[k].rows, ref.run[k].offset)

@@ -65,11 +65,6 @@ class Stage:
     slack: tuple[Array, Array, Array] | None
     fresh: bool
 
-    @property
-    def is_nonlinear(self) -> bool:
-        """Return True if the stage is not affine."""
-        return bool(self.B.any() and self.C.any())
-
     def nominal(self, y: Array) -> Nominal:
         """Return the stage on the nominal run, ``(..., k)``."""
         rows = y @ self.C.T + self.bias
@@ -111,12 +106,6 @@ class Activated(Stage):
     """Channels of one activation of a ``DrivenSystem``."""
 
     name: str
-
-    @property
-    def is_nonlinear(self) -> bool:
-        """Return True if the stage is not affine; see ``Stage``."""
-        least, most = activation(self.name).slope
-        return least < most and super().is_nonlinear
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
         """Return the channels' output with its error; see ``Stage``."""

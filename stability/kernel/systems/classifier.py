@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
-from stability.kernel.checks import as_choice, as_matrix
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
+from stability.kernel.checks import as_choice, as_matrix, as_vectors
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
@@ -65,6 +65,7 @@ class Classifier(Subject):
     start: Any = field(default=None, kw_only=True)
     packed: bool = field(default=False, kw_only=True)
 
+    optional = ("start", "packed")
     part: ClassVar[str] = ""  # a network inside something bigger says so itself, see ``phrase``
 
     def __post_init__(self) -> None:
@@ -126,11 +127,6 @@ class Classifier(Subject):
         return self.weight.shape[0]
 
     @property
-    def is_discrete(self) -> bool:
-        """True: the head reads a sequence."""
-        return True
-
-    @property
     def phrase(self) -> str:
         """Describe the subject of a claim, without quantifiers."""
         read = "last output" if self.reduction == "last" else "mean output"
@@ -146,14 +142,9 @@ class Classifier(Subject):
             DimensionError: another number of features, or no step.
             NonFiniteError: NaN or infinite entries.
         """
-        try:
-            out = np.asarray(x, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"x must be an array of real numbers, got {type(x).__name__}") from error
-        if out.ndim < 2 or out.shape[-1] != self.inputs or out.shape[-2] == 0:
+        out = as_vectors("x", x, self.inputs)
+        if out.ndim < 2 or out.shape[-2] == 0:
             raise DimensionError("x", f"(..., T >= 1, {self.inputs})", out.shape)
-        if not np.isfinite(out).all():
-            raise NonFiniteError("x")
         return out
 
     def logits(self, x: Any) -> Array:
@@ -203,17 +194,9 @@ class Classifier(Subject):
         if self.out_of_range is not None:
             raise ConfigurationError(self.out_of_range)
 
-    @classmethod
-    def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
-        """Invert ``payload``."""
-        more = {name: data[name] for name in ("start", "packed") if name in data}
-        return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"], **more)
-
     def payload(self) -> dict[str, Any]:
-        """Return the stored content."""
-        more = [name for name, there in (("start", self.start.any()), ("packed", self.packed)) if there]
-        names = ("recurrent", "weight", "bias", "reduction", *more)
-        return {name: getattr(self, name) for name in names}
+        """Return the stored content; a start at zero is omitted."""
+        return {name: value for name, value in super().payload().items() if name != "start" or self.start.any()}
 
 
 def largest_number(value: Any) -> float:

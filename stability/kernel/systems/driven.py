@@ -67,13 +67,6 @@ class DrivenSystem(Subject):
     def __repr__(self) -> str:
         return f"DrivenSystem({self.system!r}, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
-    input_low = input_high = None
-    """Absent input box: a network takes any input, see ``GatedCell``."""
-
-    def with_inputs(self, low: Any, high: Any) -> DrivenSystem:
-        """Return itself: claims about a network hold for every input."""
-        return self
-
     @property
     def inputs(self) -> int:
         """Number of inputs ``p``."""
@@ -106,10 +99,6 @@ class DrivenSystem(Subject):
     def natural_size(self) -> float:
         """Scale of random initial states: ``1 + |B|``, the largest row sum."""
         return 1.0 + (float(np.abs(self.system.B).sum(axis=1).max()) if self.system.channels else 0.0)
-
-    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """Draw ``(count, n)`` initial states."""
-        return self.natural_size * rng.normal(size=(count, self.states))
 
     @property
     def phrase(self) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.checks import as_choice, as_matrix, unmasked
+from stability.kernel.checks import as_choice, as_column, as_matrix, as_numbers, as_vectors
 from stability.kernel.format.serialization import subject
 from stability.kernel.systems.gated_equations import FLOATS, GATES, step_and_derivative
 from stability.kernel.systems.parts import as_part, origin_phrase, part_phrase
@@ -22,19 +22,10 @@ sigmoid = activation("sigmoid").function
 
 def _vector(name: str, value: Any, size: int) -> Array:
     """Return a read-only finite float64 vector; a number is repeated, ``None`` is zero."""
-    if value is None:
-        value = 0.0
-    unmasked(name, value)
-    try:
-        raw = np.asarray(value)
-        flat = raw.reshape(-1) if raw.ndim < 2 else raw
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"{name} must be a vector of real numbers, got {type(value).__name__}") from error
-    if flat.ndim != 1 or (raw.ndim == 1 and flat.shape != (size,)):
+    raw = as_numbers(name, 0.0 if value is None else value)
+    if raw.ndim > 1 or (raw.ndim == 1 and len(raw) != size):
         raise DimensionError(name, (size,), raw.shape)
-    if raw.ndim == 0:
-        flat = np.repeat(flat, size)
-    return as_matrix(name, flat[:, None], (size, 1))[:, 0]
+    return as_column(name, np.broadcast_to(raw, size), size)
 
 
 @subject("gated")
@@ -139,11 +130,6 @@ class GatedCell(Subject):
         return self.hidden
 
     @property
-    def is_discrete(self) -> bool:
-        """True: a cell is a map."""
-        return True
-
-    @property
     def kind_name(self) -> str:
         """Name of this kind of layer in sentences."""
         return self.kind.upper()
@@ -152,10 +138,6 @@ class GatedCell(Subject):
     def output_bound(self) -> float:
         """One: hidden units stay in ``[-1, 1]``, for a GRU if they start there."""
         return 1.0
-
-    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """Draw ``(count, n)`` initial states."""
-        return rng.uniform(-1.0, 1.0, size=(count, self.states))
 
     @property
     def phrase(self) -> str:
@@ -191,7 +173,7 @@ class GatedCell(Subject):
             DimensionError: state or input of another size than the cell's.
             NonFiniteError: NaN or infinite entries.
         """
-        state, u = self._checked("state", state, self.states), self._checked("u", u, self.inputs)
+        state, u = as_vectors("state", state, self.states), as_vectors("u", u, self.inputs)
         return self._parts(state, u)["next"]
 
     def jacobian(self, state: Array, u: Array) -> Array:
@@ -229,16 +211,3 @@ class GatedCell(Subject):
         v = (h if self.reset_after else r * h) @ self.w_hh[2 * m :].T + self.b_hh[2 * m :]
         n = np.tanh(from_input[..., 2 * m :] + (r * v if self.reset_after else v))
         return {"h": h, "r": r, "z": z, "v": v, "n": n, "next": (1 - z) * n + z * h}
-
-    @staticmethod
-    def _checked(name: str, value: Any, size: int) -> Array:
-        unmasked(name, value)
-        try:
-            out = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"{name} must be an array of real numbers, got {type(value).__name__}") from error
-        if out.ndim == 0 or out.shape[-1] != size:
-            raise DimensionError(name, f"(..., {size})", out.shape)
-        if not np.isfinite(out).all():
-            raise NonFiniteError(name)
-        return out

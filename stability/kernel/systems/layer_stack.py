@@ -107,10 +107,6 @@ class LayerStack(Subject):
         kinds = ", ".join(layer.kind_name for layer in self.layers)
         return f"{title} ({kinds}; stored weights and biases{origin_phrase(self)}, exact arithmetic)"
 
-    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """Draw ``(count, n)`` initial states, layer by layer."""
-        return np.concatenate([layer.draw_states(rng, count) for layer in self.layers], axis=1)
-
     def with_inputs(self, low: Any, high: Any) -> LayerStack:
         """Return the stack with an input box of its lowest level; the boxes above are recomputed."""
         layers = [

@@ -65,22 +65,10 @@ class OpaqueMap(Subject):
     def __repr__(self) -> str:
         return f"OpaqueMap(states={self.size}, inputs={self.inputs}, why={self.why!r}, name={self.name!r})"
 
-    input_low = input_high = None
-    """Absent input box: there are no claims under any input."""
-
-    def with_inputs(self, low: Any, high: Any) -> OpaqueMap:
-        """Return itself: there are no claims in a box either."""
-        return self
-
     @property
     def states(self) -> int:
         """Number of states ``n``."""
         return self.size
-
-    @property
-    def is_discrete(self) -> bool:
-        """True: it is a step."""
-        return True
 
     @property
     def kind_name(self) -> str:

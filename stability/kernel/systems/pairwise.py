@@ -11,7 +11,6 @@ pair). modReLU changes the norm of a pair by at most its bias. If the bias is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +77,8 @@ class PairwiseSystem(Subject):
     angles: Any = field(default=None, kw_only=True)
     part: str = field(default="", kw_only=True)
 
+    optional = ("angles", "part")
+
     def __post_init__(self) -> None:
         as_choice("activation on pairs", self.activation, PAIRWISE)
         if type(self.orthogonal) is not bool:
@@ -96,13 +97,6 @@ class PairwiseSystem(Subject):
     def __repr__(self) -> str:
         return f"PairwiseSystem({self.states} states, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
-    input_low = input_high = None
-    """Absent input box: a network takes any input, see ``GatedCell``."""
-
-    def with_inputs(self, low: Any, high: Any) -> PairwiseSystem:
-        """Return itself: claims about a network hold for every input."""
-        return self
-
     @property
     def states(self) -> int:
         """Number of states ``n``."""
@@ -114,11 +108,6 @@ class PairwiseSystem(Subject):
         return self.V.shape[1]
 
     @property
-    def is_discrete(self) -> bool:
-        """True: it is a map."""
-        return True
-
-    @property
     def pairs(self) -> Array:
         """Indices ``(n/2, 2)`` of the units of each pair."""
         order = np.arange(self.states)
@@ -128,10 +117,6 @@ class PairwiseSystem(Subject):
     def kind_name(self) -> str:
         """Name of this kind of layer in sentences: its activation."""
         return self.activation
-
-    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """Draw ``(count, n)`` initial states."""
-        return 2.0 * rng.normal(size=(count, self.states))
 
     @property
     def jumps(self) -> bool:
@@ -169,15 +154,6 @@ class PairwiseSystem(Subject):
         out = np.empty_like(self.W)
         out[self.pairs] = slopes @ self.W[self.pairs]
         return out
-
-    def payload(self) -> dict[str, Any]:
-        """Return the stored content: the fields, and the angles if the activation has some."""
-        return {key: value for key, value in super().payload().items() if key != "angles" or value is not None}
-
-    @classmethod
-    def from_payload(cls, data: Mapping[str, Any]) -> PairwiseSystem:
-        """Invert ``payload``."""
-        return super().from_payload({"angles": None, **data})
 
 
 def _checked_angles(activation: str, angles: Any, pairs: int) -> Array | None:

@@ -112,13 +112,6 @@ class ResidualStack(Subject):
     def __repr__(self) -> str:
         return f"ResidualStack({len(self.layers)} layers, inputs={self.inputs}, name={self.name!r})"
 
-    input_low = input_high = None
-    """Absent input box: a network takes any input."""
-
-    def with_inputs(self, low: Any, high: Any) -> ResidualStack:
-        """Return itself: its claims hold for every input."""
-        return self
-
     @property
     def states(self) -> int:
         """Size of all states together."""
@@ -133,11 +126,6 @@ class ResidualStack(Subject):
     def outputs(self) -> int:
         """Number of features between blocks ``w``."""
         return len(self.encoder)
-
-    @property
-    def is_discrete(self) -> bool:
-        """True: it is a map."""
-        return True
 
     @property
     def phrase(self) -> str:

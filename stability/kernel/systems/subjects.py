@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,10 +14,15 @@ class Subject:
 
     Every subject has ``states``, ``outputs``, ``is_discrete``, ``part`` and ``phrase`` (whom a claim is about, in
     words); one with inputs has ``inputs``, ``advance(state, u)`` (the next state, or the right-hand side of a flow) and
-    ``output(state)``, what a layer above reads. A layer of a stack has ``kind_name`` and ``draw_states``, too.
+    ``output(state)``, what a layer above reads. A layer of a stack has ``kind_name``, too.
     """
 
     part: str
+    optional: ClassVar[tuple[str, ...]] = ("part",)
+    """Fields that the stored content omits where they are ``None``, ``False`` or no text."""
+    input_low: Any = None
+    input_high: Any = None
+    """Input box ``(p,)``, ``(p,)`` that every claim presupposes; ``None``: claims hold for every input."""
     rests_on_boxes: bool = False
     """True if proofs about it use a box of its inputs and one of its states (``low``, ``high`` of the proof)."""
 
@@ -25,6 +30,15 @@ class Subject:
     def states(self) -> int:
         """Number of states ``n``."""
         raise NotImplementedError
+
+    @property
+    def is_discrete(self) -> bool:
+        """True if time advances in steps, as it does by default."""
+        return True
+
+    def with_inputs(self, low: Any, high: Any) -> Any:
+        """Return the subject with another input box; by default itself, since its claims hold for every input."""
+        return self
 
     @property
     def outputs(self) -> int:
@@ -50,12 +64,13 @@ class Subject:
         vars(self).update(values)
 
     def payload(self) -> dict[str, Any]:
-        """Return the stored content: the fields, and the part if it is one."""
+        """Return the stored content: the fields, without empty optional ones."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return values if self.part else {key: value for key, value in values.items() if key != "part"}
+        stored = (name for name, x in values.items() if name not in self.optional or isinstance(x, np.ndarray) or x)
+        return {name: values[name] for name in stored}
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Any:
         """Invert ``payload``."""
-        values = {field.name: data[field.name] for field in fields(cls) if field.name != "part"}  # type: ignore[arg-type]
-        return cls(**values, part=data.get("part", ""))  # type: ignore[call-arg]
+        names = (field.name for field in fields(cls))  # type: ignore[arg-type]
+        return cls(**{name: data[name] for name in names if name in data or name not in cls.optional})

@@ -49,7 +49,7 @@ from stability.kernel.format.sentences import at_most, entry_time, exact_text
 from stability.kernel.reachability.backward_bounds import BackwardBounds, Schedule, steps_made
 from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
 from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.theorems.bounded import prove_ball_positive
+from stability.kernel.theorems.bounded import forced_ellipsoid, forcing_bounds, prove_ball_positive
 from stability.kernel.theorems.decaying_boxes import is_unbounded, signed_balance
 
 MOST_STEPS, MOST_WINDOW = 2000, 200  # limits on the work of the checker
@@ -213,15 +213,13 @@ class Absorbed(ProofData):
         Y, tau, q = self.Y, self.tau, self.share
         if Y is None or tau is None:
             raise Refused("Y and tau belong together")
-        G, bounds = input_bounds(subject, self.low, self.high)
+        G, bounds = forcing_bounds(subject, np.maximum(np.abs(self.low), np.abs(self.high)))
         words = "tau must hold one positive number per activation and per input that enters the state"
         require(tau.shape == bounds.shape and (tau > 0).all() and (tau <= LIMIT).all(), words)
         require(q > 1e-30, "with an ellipsoid share must be positive")
-        admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
-        require(admitted, "the weights tau do not admit every value of the activation and input")
+        reach = forced_ellipsoid(G, bounds, tau)
         require(prove_positive_definite(Y).holds, "Y is not proved positive definite")
         A = system_balls(subject.system)[0]
-        reach = (G * Ball(1.0 / tau, 4 * EPS / tau)[None, :]) @ G.T
         state_weight, reach_weight = (Ball(np.array(1.0 / v), np.array(8 * EPS / v)) for v in (q, 1.0 - q))
         slack = Y - state_weight * (A @ (Y @ A.T)) - reach_weight * reach
         require(prove_ball_positive(slack), "a step may leave the ellipsoid: its inequality is not proved")
@@ -236,18 +234,6 @@ def wide_box(r: Array, room: float) -> Array:
 def bounds_in_invariant_box(box: Array, below: Array | None, states: tuple[Array, Array]) -> tuple[Array, Array]:
     """Intersect bounds of the states with the invariant box ``[-below, box]``, by default ``[-box, box]``."""
     return np.maximum(states[0], -(box if below is None else below)), np.minimum(states[1], box)
-
-
-def input_bounds(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:
-    """Return ``G = [B, F]`` and bounds of ``(phi, u)``, which it multiplies; without ``F`` only ``B`` and those of
-    ``phi``.
-    """
-    _, B, _, _ = system_balls(subject.system)
-    bounds = np.full(subject.system.channels, activation(subject.activation).bound)
-    if not subject.F.any():
-        return B, bounds
-    largest = np.maximum(np.abs(low), np.abs(high))
-    return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, largest])
 
 
 def box_balance(subject: DrivenSystem, r: Array, low: Array, high: Array) -> tuple[Array, Array]:

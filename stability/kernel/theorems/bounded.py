@@ -68,14 +68,30 @@ class Bounded(ProofData):
         return forcing_bounds(subject, self.input_bound)
 
 
-def forcing_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball, Array]:
-    """Return ``G`` and the bounds ``b`` of its columns: channels first, then inputs that enter the state."""
+def forcing_bounds(subject: DrivenSystem, largest: Array | float | None) -> tuple[Ball, Array]:
+    """Return ``G`` and the bounds ``b`` of its columns: channels first, then inputs that enter the state.
+
+    Args:
+        subject: the network.
+        largest: bound of the inputs' absolute values, a number or ``(p,)``; ``None`` for any input.
+    """
     _, B, _, _ = system_balls(subject.system)
     bounds = np.full(subject.system.channels, activation(subject.activation).bound)
     if not subject.F.any():
         return B, bounds
-    size = math.inf if input_bound is None else float(input_bound)
-    return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, np.full(subject.inputs, size)])
+    size = np.broadcast_to(math.inf if largest is None else largest, subject.inputs)
+    return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, size])
+
+
+def forced_ellipsoid(forcing: Ball, bounds: Array, tau: Array) -> Ball:
+    """Return ``G diag(1 / tau) G^T``, whose ellipsoid contains ``G w`` for all ``|w_i| <= b_i``.
+
+    Raises:
+        Refused: ``sum(tau b^2)`` exceeds 1.
+    """
+    admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
+    require(admitted, "the weights tau do not admit every value of the activation and input")
+    return (forcing * Ball(1.0 / tau, 4 * EPS / tau)[None, :]) @ forcing.T
 
 
 def prove_ball_positive(matrix: Ball) -> bool:
@@ -105,13 +121,8 @@ class BallProof(Bounded):
         require(np.isfinite(bounds).all(), "the activation or the input is not bounded")
         positive = (tau > 0).all() and 1e-30 < mu < (1.0 if system.is_discrete else 1e30)
         require(positive, "tau must be positive and mu positive (below one in discrete time)")
-        admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
-        require(
-            admitted, "sum(tau b^2) exceeds 1: the weights tau do not admit every value of the activation and input"
-        )
+        reach = forced_ellipsoid(forcing, bounds, tau)
         A = system_balls(system)[0]
-        weights = Ball(1.0 / tau, 4 * EPS / tau)
-        reach = (forcing * weights[None, :]) @ forcing.T
         inverse_mu = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
         if system.is_discrete:
             keep = Ball(np.array(1.0 / (1.0 - mu)), np.array(8 * EPS / (1.0 - mu)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.activations import Activation, activation
 from stability.kernel.arithmetic.balls import Ball, system_balls
-from stability.kernel.arithmetic.intervals import upper_product
+from stability.kernel.arithmetic.intervals import midpoint_radius, upper_product
 from stability.kernel.systems.driven import DrivenSystem
 
 Array = np.ndarray
@@ -63,8 +63,7 @@ def _both(ball: Ball, up: Array, down: Array) -> tuple[Array, Array]:
 def _endpoints(matrix: Array, low: Array, high: Array, offset: Array) -> tuple[Array, Array]:
     """Return non-negative upper bounds of ``M u + offset`` and of its negative for inputs in a box."""
     ball, zeros = Ball.exact(matrix), np.zeros_like(offset)
-    middle = 0.5 * (low + high)
-    reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
+    middle, reach = midpoint_radius(low, high)
     centre = ball @ middle + offset if matrix.size else Ball.exact(offset)
     radius = upper_product(np.abs(matrix), reach) if matrix.size else zeros
     least, most = centre.endpoints()

@@ -16,6 +16,7 @@ import numpy as np
 
 from stability.errors import StabilityError
 from stability.kernel.arithmetic.activation_bounds import slope_range
+from stability.kernel.arithmetic.intervals import midpoint_radius
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import Refused, require
 from stability.kernel.format.sentences import contracts_in_box, decays, one_equilibrium
@@ -33,9 +34,7 @@ SIZE = "r must be a positive vector of {n} entries"
 
 def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
     """Return the system with the derivative's range for pre-activations within ``low`` and ``high``."""
-    centre = 0.5 * (low + high)
-    reach = np.nextafter(np.maximum(high - centre, centre - low), np.inf)
-    return regional_system(subject.system, *slope_range(subject.activation, centre, reach))
+    return regional_system(subject.system, *slope_range(subject.activation, *midpoint_radius(low, high)))
 
 
 def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, after: str) -> str:

@@ -8,6 +8,8 @@ from stability.kernel.arithmetic.eigenpairs import Matrix
 from stability.kernel.arithmetic.unstable_matrices import prove_not_stable
 from stability.kernel.format.fields import Pair, ProofData, require
 
+BOUNDARY = "no eigenvalue is proved to lie outside the stability region"
+
 
 class Unstable(ProofData):
     """Proof of an eigenvalue outside the stability region; its sentence shows a number only if the proof names one."""
@@ -19,7 +21,7 @@ class Unstable(ProofData):
         """Return the eigenvalue that the proof names, or ``None``."""
         return None if self.eigenvalue is None else complex(*self.eigenvalue)
 
-    def outside(self, matrix: Matrix, discrete: bool, reason: str, *, strict: bool = True) -> str:
+    def outside(self, matrix: Matrix, discrete: bool, reason: str = BOUNDARY, *, strict: bool = True) -> str:
         """Prove that every matrix in a ball has an eigenvalue outside the stability region; return the result in words.
 
         If the proof names an eigenvalue, it is proved for this one.
@@ -39,13 +41,6 @@ class Unstable(ProofData):
         """State that an equilibrium or orbit under the inputs has an unstable eigenvalue; ``where`` names a part."""
         noun = found.partition(" ")[0]
         return f"Under {inputs} there is an {found} has {self.phrase(discrete)}{where}. This {noun} is unstable."
-
-
-def eigenvalue_text(value: complex) -> str:
-    """Format an eigenvalue."""
-    if value.imag == 0:
-        return f"{value.real:.6g}"
-    return f"{value.real:.6g} {'+' if value.imag > 0 else '-'} {abs(value.imag):.6g}i"
 
 
 def _decimal(value: float, places: int) -> str:

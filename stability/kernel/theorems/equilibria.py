@@ -98,14 +98,9 @@ class UnstableEquilibrium(Unstable):
         return theorem(subject, refuted(claim), self.unstable("the constant input of the proof", subject.is_discrete))
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
-        found = required(
-            enclose_equilibrium(subject, self.state, self.input),
-            "no equilibrium is proved to exist at the stored state and input",
-        )
+        found = required(enclose_equilibrium(subject, self.state, self.input), "no equilibrium is proved to exist")
         matrix = closed_loop_orbit(subject.system, smooth_slopes(subject.activation, found.channels))
-        proved = self.outside(
-            matrix, subject.is_discrete, "the eigenvalue of the Jacobian outside the stability region is not proved"
-        )
+        proved = self.outside(matrix, subject.is_discrete)
         where = float(found.states.rad.max())
         return f"an equilibrium within {where:.1e} of the stored state; its Jacobian: {proved}"
 
@@ -143,7 +138,5 @@ class UnstableEverywhere(Unstable):
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         matrix = closed_loop_pencil(subject.system, Ball.exact(np.ones(subject.system.channels)))
-        proved = self.outside(
-            matrix, subject.is_discrete, "the eigenvalue of the Jacobian outside the stability region is not proved"
-        )
+        proved = self.outside(matrix, subject.is_discrete)
         return f"every constant input has an equilibrium; its Jacobian: {proved}"

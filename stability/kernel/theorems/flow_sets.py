@@ -33,11 +33,12 @@ from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball, system_balls
 from stability.kernel.arithmetic.definiteness import is_symmetric, prove_positive_definite, spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
+from stability.kernel.arithmetic.intervals import midpoint_radius
 from stability.kernel.format.fields import LIMIT, AnyArray, Input, Number, ProofData, require
 from stability.kernel.format.sentences import at_least, at_most, entry_time, exact_text
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.theorems.absorbing_sets import BOX
-from stability.kernel.theorems.bounded import prove_ball_positive
+from stability.kernel.theorems.bounded import forced_ellipsoid, prove_ball_positive
 
 MOST_STAGES = 32  # most ellipsoids that a file may ask the checker to prove
 SIZE = "stages must hold as many centres (n,), shapes (n, n), slopes (m,), tau (m + p + n,), mu and least"
@@ -91,10 +92,8 @@ class Ranges:
     @classmethod
     def under(cls, driven: DrivenSystem, low: Array, high: Array) -> Ranges:
         """Return infinite ranges."""
-        middle = 0.5 * (low + high)
-        reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
         free = np.full(len(driven.b), np.inf, dtype=np.float64)
-        return cls(driven, middle, reach, -free, free)
+        return cls(driven, *midpoint_radius(low, high), -free, free)
 
     def lines(self, slope: Array) -> tuple[Array, Array]:
         """Return offsets and errors of lines with given slopes over the ranges."""
@@ -211,10 +210,8 @@ class FlowSets(ProofData):
             Refused: it is not proved.
         """
         require(np.isfinite(stage.bounds).all(), "the sets have no finite bounds")
-        admitted = float((tau * stage.bounds * stage.bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
-        require(admitted, "the weights tau do not admit every value of the activation and input")
+        reach = forced_ellipsoid(stage.push, stage.bounds, tau)
         require(prove_positive_definite(Y).holds, "Y is not proved positive definite")
-        reach = (stage.push * Ball(1.0 / tau, 4 * EPS / tau)[None, :]) @ stage.push.T
         product = stage.A @ Y
         over = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
         slack = -(product + product.T + Ball.exact(np.array(mu)) * Ball.exact(Y) + over * reach)

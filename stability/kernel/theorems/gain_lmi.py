@@ -19,7 +19,7 @@ All rounding errors are inside the proof, as in rule ``multiplier_lmi``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,14 @@ from stability.kernel.theorems.multiplier_lmi import Majorant, all_signs_plus, l
 Array = np.ndarray
 
 
+THEOREMS = set(product(("running", "terminal"), ("l2", "final"), (True, False))) - {("running", "final", False)}
+"""Mode, measure and time base (``True``: discrete) of every bound.
+
+In continuous time the integral of a running cost bounds the output at no single instant. In discrete time one more step
+without an input difference puts the last output under the sum.
+"""
+
+
 def bound(mode: str, measure: str, gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
     """Return the number that the inequality proves, rounded up.
 
@@ -62,38 +70,22 @@ def bound(mode: str, measure: str, gain: float, growth: float, horizon: float | 
         >>> round(bound("terminal", "final", 2.0, 1.1, 3, True), 9)
         2.42
     """
-    theorem = _THEOREMS.get((mode, measure, discrete))
-    return math.inf if theorem is None else theorem(gain, growth, horizon, discrete)
-
-
-def _running(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """Return ``c`` in ``|y|_2 <= c |u|_2`` over every horizon, for a cost that neither grows nor shrinks."""
-    return gain if growth == (1.0 if discrete else 0.0) else math.inf
-
-
-def _final(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """Return ``c`` in ``|y_T| <= c |u|``, from ``|y_T|^2 <= V(x_T) <= g^2 sum_t rho^(2 (T - 1 - t)) |u_t|^2``."""
-    return round_up(gain * _largest(growth, horizon, discrete) * (1.0 + 1e-12))
-
-
-def _all_steps(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """Return ``c`` of the whole output: ``sum_k |y_k|^2 <= sum_k r^(k - 1) g^2 |u|^2``, with ``r = rho^2``."""
+    if (mode, measure, discrete) not in THEOREMS:
+        return math.inf
+    if mode == "running":
+        return gain if growth == (1.0 if discrete else 0.0) else math.inf
     factor = _largest(growth, horizon, discrete)
+    if measure == "final":  # |y_T|^2 <= V(x_T) <= g^2 sum_t rho^(2 (T - 1 - t)) |u_t|^2
+        return round_up(gain * factor * (1.0 + 1e-12))
     if horizon is None or factor == math.inf:
         return math.inf
     total, r = horizon * factor * factor, growth * growth
-    if abs(r - 1.0) > 1e-6:
+    if not discrete:  # int_0^T |y|^2 dt <= T sup |y|^2
+        return round_up(gain * math.sqrt(total) * (1.0 + 1e-9))
+    if abs(r - 1.0) > 1e-6:  # sum_k |y_k|^2 <= sum_k r^(k - 1) g^2 |u|^2
         total = min(total, (1.0 - r**horizon) / (1.0 - r))
     # error of r: half a unit in the last place; of its power: horizon such units; of the quotient: 2e-10 more
     return round_up(gain * math.sqrt(total) * (1.0 + 1e-9 + 2.0 * horizon * 2.0**-52))
-
-
-def _all_time(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
-    """Return ``c`` of the whole output in continuous time: ``int_0^T |y|^2 dt <= T sup |y|^2``."""
-    if horizon is None:
-        return math.inf
-    factor = _largest(growth, horizon, discrete)
-    return round_up(gain * math.sqrt(horizon * factor * factor) * (1.0 + 1e-9))
 
 
 def _largest(growth: float, horizon: float | None, discrete: bool) -> float:
@@ -103,24 +95,6 @@ def _largest(growth: float, horizon: float | None, discrete: bool) -> float:
     if horizon is None or horizon * (math.log(growth) if discrete else -growth) > 300.0:
         return math.inf
     return growth ** (horizon - 1) if discrete else math.exp(-growth * horizon)
-
-
-_THEOREMS: dict[tuple[str, str, bool], Callable[[float, float, float | None, bool], float]] = {
-    ("running", "l2", True): _running,
-    (
-        "running",
-        "final",
-        True,
-    ): _running,  # one more step without an input difference puts the last output under the sum
-    ("running", "l2", False): _running,
-    ("terminal", "final", True): _final,
-    ("terminal", "final", False): _final,
-    ("terminal", "l2", True): _all_steps,
-    ("terminal", "l2", False): _all_time,
-}
-"""Bounds of each mode, by measure and time base (``True``: discrete); other combinations are refused. In continuous
-time the integral of a running cost bounds the output at no single instant.
-"""
 
 
 def gain_matrix(system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: Array | None, growth: float) -> Array:
@@ -327,7 +301,7 @@ class GainLmi(ProofData):
     def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         mode, measure, horizon, discrete = self.mode, self.measure, self.horizon, subject.is_discrete
         time = "discrete" if discrete else "continuous"
-        known = (mode, measure, discrete) in _THEOREMS
+        known = (mode, measure, discrete) in THEOREMS
         require(known, f"no theorem bounds the measure {measure!r} by the mode {mode!r} in {time} time")
         whole = horizon is None or ((isinstance(horizon, int) or not discrete) and 0 < horizon < 2**31)
         require(whole, "the horizon must be positive, and a whole number of steps in discrete time")

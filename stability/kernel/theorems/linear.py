@@ -33,7 +33,7 @@ from stability.kernel.format.sentences import NOT_CONTRACTING, for_every, slopes
 from stability.kernel.format.theorem_table import refutes
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.lure import LureSystem
-from stability.kernel.theorems.eigenvalue_phrase import Unstable, eigenvalue_text
+from stability.kernel.theorems.eigenvalue_phrase import BOUNDARY, Unstable
 
 
 @refutes("destabilising_slopes", subject=LureSystem, size="K must be a finite vector of {m} slopes")
@@ -54,13 +54,8 @@ class DestabilisingSlopes(Unstable):
 
     def check(self, subject: LureSystem, claim: Claim) -> str:
         require(((subject.alpha <= self.K) & (subject.beta >= self.K)).all(), "a slope in K lies outside [alpha, beta]")
-        proved = self.outside(
-            closed_loop_pencil(subject, Ball.exact(self.K)),
-            subject.is_discrete,
-            "the eigenvalue outside the stability region is not proved for these slopes",
-            strict=False,
-        )
-        return f"with the slopes K: {proved}"
+        matrix = closed_loop_pencil(subject, Ball.exact(self.K))
+        return f"with the slopes K: {self.outside(matrix, subject.is_discrete, strict=False)}"
 
 
 SIZE = "difference must be a finite vector of {n} entries, with an eigenvalue"
@@ -94,18 +89,9 @@ class UnstableLinear(Unstable):
         A, B, _, _ = system_balls(system)
         left = Matrix(A.T, np.ones(int(system.states)))
         if self.difference is None:
-            proved = self.outside(
-                left,
-                system.is_discrete,
-                "the eigenvalue of A on or beyond the boundary of stability is not proved",
-                strict=False,
-            )
-            return f"for A: {proved}"
+            return f"for A: {self.outside(left, system.is_discrete, strict=False)}"
         value = required(value, SIZE.format(n=system.states))
-        pair = required(
-            enclose_unstable(left, system.is_discrete, value),
-            "the eigenvalue of A is not proved, or not proved unstable",
-        )
+        pair = required(enclose_unstable(left, system.is_discrete, value), BOUNDARY)
         w = Ball(pair.vector, np.full(int(system.states), pair.vector_radius))
         push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
         y = w @ self.difference
@@ -114,4 +100,4 @@ class UnstableLinear(Unstable):
         # push is not negative and growth positive: a difference that does not excite the eigenvalue ends here as well
         outgrows = growth * y_size * (1 - 8 * EPS) > push
         require(outgrows, "the first difference is too small to outgrow what the activation can do")
-        return f"A has an eigenvalue within {pair.radius:.1e} of {eigenvalue_text(pair.value)}; the gap grows"
+        return f"A has an eigenvalue {pair.phrase}; the gap grows"

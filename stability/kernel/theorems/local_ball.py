@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,6 +73,10 @@ class LocalBall(ProofData):
         require(within, "the radius or the input is out of range")
         masked = mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all()))
         require(masked, "mask must be zeros and ones, one for each entry of x")
+
+    def require_below(self, other: int, holds: Any) -> None:
+        """Check that a logit is proved to stay below that of the label."""
+        require(holds, f"within the radius, logit {other} is not proved to stay below that of {self.label}")
 
 
 class LocalClippedBall(LocalBall):

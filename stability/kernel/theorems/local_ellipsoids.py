@@ -32,7 +32,7 @@ import numpy as np
 from stability.kernel.arithmetic.definiteness import gamma, prove_positive_definite
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Refused, require
+from stability.kernel.format.fields import AnyArray, Refused, require, required
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.ellipsoid_operations import half_widths
 from stability.kernel.reachability.ellipsoid_tube import (
@@ -44,6 +44,7 @@ from stability.kernel.reachability.ellipsoid_tube import (
     nominal_run,
     products,
     row_spread,
+    stage_error,
 )
 from stability.kernel.reachability.gated_tube import bent_tube, linear_part
 from stability.kernel.reachability.margin_loss import differences, margin_loss
@@ -108,7 +109,7 @@ class LocalEllipsoids(LocalBall):
         for k, other in enumerate(() if self.others is None else self.others.astype(int)):
             slack[other] = max(slack[other], self._from_its_end(subject, net, run, k))
         worst = int(np.argmin(slack))
-        require(slack[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
+        self.require_below(worst, slack[worst] > 0)
         return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
 
     def _widened(self, net: Stages, multipliers: Array) -> _Run:
@@ -143,9 +144,7 @@ class LocalEllipsoids(LocalBall):
         run, free = nominal_run(net, self.x), np.ones(self.x.shape) if self.mask is None else self.mask
         ends = np.cumsum([len(stage.A) for stage in net.stages])[:-1]
         worth = [part for row in self.weights for part in np.split(row, ends)]
-        tube = bent_tube(net, linear_part(net, self.x, run, free, worth), self.radius)
-        if tube is None:
-            raise Refused("the tube diverges")
+        tube = required(bent_tube(net, linear_part(net, self.x, run, free, worth), self.radius), "the tube diverges")
         return _Run(run[-1].out, tube.ways, tube.sides(), tube.margin_loss(net.head, self.label), 0.0 * run[-1].out)
 
     def _require_sizes(self, subject: Classifier) -> None:
@@ -168,10 +167,7 @@ class LocalEllipsoids(LocalBall):
         """Check the sizes of the data that close single classes."""
         x, others, points, prices, sectors = self.x, self.others, self.points, self.prices, self.sectors
         if others is None or points is None or prices is None or sectors is None:
-            require(
-                others is None and points is None and prices is None and sectors is None,
-                "others, points, prices and sectors come together",
-            )
+            require(others is points is prices is sectors, "others, points, prices and sectors come together")
             return
         count = len(others) if others.ndim == 1 else -1
         require(0 < count <= subject.classes, "others must be some classes")
@@ -210,7 +206,9 @@ class LocalEllipsoids(LocalBall):
         local = local_slopes(stage, at, size, self.radius)
         of, active = products(stage, CY, local.m), local.rho > 0
         G, out = of.G, next_ellipsoid(stage, Y, of, local.rho, np.where(active, T, 1.0))
-        missed = self._missed(stage, at, G, Y, local)
+        moves = half_reach(self.radius, Y)
+        offset = at.offset if stage.slack is None else at.offset + stage.slack[2] @ moves
+        missed = stage_error(stage, at, local, offset, moves)
         k, share = len(out), room if self.tau is None else 0.5 * _THETA * self.radius**2
         added = 2.0 * k * missed**2 / share
         # room in proportion to what rounding costs: entries that are small by cancellation get as much as their terms
@@ -226,17 +224,6 @@ class LocalEllipsoids(LocalBall):
                 trial[range(k), range(k)] += added
                 return local, trial, missed, number
         raise Refused(f"{where}: the multipliers do not prove the next ellipsoid")
-
-    def _missed(self, stage: Stage, at: Nominal, G: Array, Y: Array, local: Local) -> Array:
-        """Return ``eta``: the errors of the nominal run, and those of ``G`` and of the matrices on a perturbation."""
-        moves = half_reach(self.radius, Y)
-        absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(local.m)) @ np.abs(stage.C)
-        steep = np.abs(local.m) + local.rho
-        missed = at.error + np.abs(stage.B) @ (steep * at.offset) + gamma(len(stage.C) + 4) * (absolute @ moves)
-        if stage.slack is not None:
-            dA, dB, dC = stage.slack
-            missed = missed + dA @ moves + dB @ (steep * local.reach) + np.abs(stage.B) @ (steep * (dC @ moves))
-        return missed * (1 + gamma(len(stage.C) + len(moves) + 16))
 
     def _inequality(
         self, stage: Stage, Y: Array, G: Array, rho: Array, T: Array, active: Array

@@ -17,7 +17,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.adjacent_floats import next_down, next_up
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Text, require
+from stability.kernel.format.fields import Text, require, required
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.affine_network import kernel, why_not_applicable
 from stability.kernel.systems.classifier import Classifier
@@ -46,16 +46,14 @@ class LocalLinear(LocalClippedBall):
         self.require_ball(subject)
         stepwise = self.budget == "step" and self.norm == "l2"
         require(self.budget is None or stepwise, "budget is left out or, in l2, step")
-        found = kernel(subject, len(self.x))
-        require(found is not None, "the integers that it takes are too long, or too many")
-        assert found is not None
+        found = required(kernel(subject, len(self.x)), "the integers that it takes are too long, or too many")
         each = self.norm == "l2" and self.budget == "step"
         free = np.ones(self.x.shape, dtype=bool) if self.mask is None else self.mask != 0
         radius, box = (None if self.norm == "linf" else self.radius), self._box(free)
         for other in range(subject.classes):
             if other != self.label:
                 left = found.margin(self.x, self.label, other).left(radius, box, free, each)
-                require(left > 0, f"within the radius, logit {other} is not proved to stay below that of {self.label}")
+                self.require_below(other, left > 0)
         return f"no margin's linear function loses all of it, by integers of {found.bits} binary places"
 
     def _box(self, free: Array) -> tuple[Array, Array] | None:

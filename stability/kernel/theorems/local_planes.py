@@ -92,10 +92,7 @@ class LocalPlanes(LocalClippedBall):
                 self._runs(subject, low, high, row, part["cuts"], {}, 0)
                 continue
             proved = float(margin.low[row]) if part is None else self._by_parabolas(subject, tube, margin, row, part)
-            require(proved > 0.0, self._open(other))
-
-    def _open(self, other: int) -> str:
-        return f"within the radius, logit {other} is not proved to stay below that of {self.label}"
+            self.require_below(other, proved > 0.0)
 
     def _runs(
         self, subject: Classifier, low: Array, high: Array, row: int, tree: Any, cuts: Mapping[int, Any], depth: int
@@ -121,7 +118,7 @@ class LocalPlanes(LocalClippedBall):
         if tube.empty:
             return
         proved = self._by_parabolas(subject, tube, margin, row, node) if node else float(margin.low[row])
-        require(proved > 0.0, self._open(row + (row >= self.label)))
+        self.require_below(row + (row >= self.label), proved > 0.0)
 
     def _by_parabolas(
         self, subject: Classifier, tube: AffineArithmetic, margin: Form, row: int, part: Mapping[str, Any]

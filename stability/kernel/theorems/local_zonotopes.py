@@ -13,7 +13,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Index, require
+from stability.kernel.format.fields import Index, required
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.reachability.input_box import input_box
 from stability.kernel.reachability.margin_loss import differences
@@ -59,13 +59,9 @@ class LocalZonotopes(LocalClippedBall):
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_ball(subject)
         net = stages_of(subject)
-        tube = zonotope_tube(net, input_box(self.x, self.radius, self.mask, self.bounds), self.window, self.kept)
-        require(tube is not None, "the tube diverges")
-        assert tube is not None
+        box = input_box(self.x, self.radius, self.mask, self.bounds)
+        tube = required(zonotope_tube(net, box, self.window, self.kept), "the tube diverges")
         lower_bounds, _ = margin_bounds(subject, net.head, tube, self.label, len(self.x))
         worst = int(np.argmin(lower_bounds))  # the first NaN, if there is one
-        require(
-            lower_bounds[worst] > 0,
-            f"within the radius, logit {worst} is not proved to stay below that of {self.label}",
-        )
+        self.require_below(worst, lower_bounds[worst] > 0)
         return f"zonotopes with a tail of {len(self.x)} steps keep every logit below that of class {self.label}"

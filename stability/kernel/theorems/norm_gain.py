@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, gamma, prove_positive_definite, round_up
+from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, prove_gram, round_up
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, require
 from stability.kernel.format.sentences import gain_bound
@@ -72,22 +72,12 @@ def prove_dissipates(subject: PairwiseSystem, weights: Array, growth: float, gai
     """
     K, d = np.hstack([subject.W, subject.V]), metric(subject, weights)
     diagonal = np.concatenate([growth * growth * d, np.full(subject.inputs, gain * gain)])
-    size, product = np.abs(K), K.T @ (d[:, None] * K)
-    matrix = -0.5 * (product + product.T)
-    matrix[np.diag_indices_from(matrix)] += diagonal
-
-    def error(s: Array) -> Array:
-        return gamma(subject.states + 8) * (diagonal * s + size.T @ (d * (size @ s)))
-
-    return prove_positive_definite(matrix, error, overwrite=True)
+    return prove_gram(K, d, diagonal, above=False)
 
 
 def prove_above(d: Array, H: Array) -> Definiteness:
     """Prove ``diag(d) > H^T H``, every rounding error inside."""
-    square, size = H.T @ H, np.abs(H)
-    matrix = -0.5 * (square + square.T)
-    matrix[np.diag_indices_from(matrix)] += d
-    return prove_positive_definite(matrix, lambda s: gamma(len(H) + 8) * (d * s + size.T @ (size @ s)), overwrite=True)
+    return prove_gram(H, np.ones(len(H)), d, above=False)
 
 
 def why_no_norm_gain(subject: PairwiseSystem) -> str | None:

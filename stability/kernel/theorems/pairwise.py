@@ -29,7 +29,7 @@ import math
 import numpy as np
 
 from stability.kernel.arithmetic.balls import Ball
-from stability.kernel.arithmetic.definiteness import LARGEST, gamma, prove_positive_definite
+from stability.kernel.arithmetic.definiteness import prove_gram
 from stability.kernel.arithmetic.eigenpairs import Matrix
 from stability.kernel.format.claims import Claim
 from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
@@ -72,17 +72,8 @@ def prove_shrinks(subject: PairwiseSystem, weights: Array, rate: float) -> str:
     Raises:
         Refused: the inequality is not proved.
     """
-    W, d = subject.W, metric(subject, weights)
-    size = np.abs(W)
-    require(max(size.max(), d.max()) <= LARGEST**0.25, "an entry is too large for its rounding to be bounded here")
-    product = W.T @ (d[:, None] * W)
-    matrix = -0.5 * (product + product.T)
-    matrix[np.diag_indices_from(matrix)] += rate * rate * d
-
-    def error(s: Array) -> Array:
-        return gamma(subject.states + 8) * (rate * rate * d * s + size.T @ (d * (size @ s)))
-
-    outcome = prove_positive_definite(matrix, error, overwrite=True)
+    d = metric(subject, weights)
+    outcome = prove_gram(subject.W, d, rate * rate * d, above=False)
     require(outcome.holds, f"W is not proved to shrink that much: {outcome.reason}")
     return "W shrinks every difference, rounding errors included"
 
@@ -160,14 +151,8 @@ class PairIsometry(ProofData):
 
 def _prove_expands(subject: PairwiseSystem) -> str:
     """Prove ``W^T W > I``, with all rounding errors included."""
-    W, size = subject.W, np.abs(subject.W)
-    require(size.max() <= LARGEST**0.25, "an entry is too large for its rounding to be bounded here")
-    product = W.T @ W
-    matrix = 0.5 * (product + product.T)
-    matrix[np.diag_indices_from(matrix)] -= 1.0
-    outcome = prove_positive_definite(
-        matrix, lambda s: gamma(subject.states + 8) * (s + size.T @ (size @ s)), overwrite=True
-    )
+    ones = np.ones(subject.states)
+    outcome = prove_gram(subject.W, ones, ones, above=True)
     require(outcome.holds, f"W is not proved to shrink no state: {outcome.reason}")
     return f"rounding errors of {outcome.shift:.1e} included"
 
@@ -197,7 +182,7 @@ class PairLinear(Unstable):
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
         mass: Array = np.ones(len(subject.W), dtype=np.float64)
         matrix = Matrix(Ball.exact(subject.W), mass)
-        return self.outside(matrix, True, "no eigenvalue of W on or outside the unit circle is proved", strict=False)
+        return self.outside(matrix, True, strict=False)
 
 
 @refutes("pair_jump", subject=PairwiseSystem, unfit=_no_modrelu)
@@ -227,9 +212,5 @@ class PairJump(ProofData):
 
 def _prove_independent(rows: Array) -> None:
     """Prove that two rows are linearly independent: their Gram matrix is positive definite."""
-    size = np.abs(rows)
-    require(size.max() <= LARGEST**0.25, "an entry is too large for its rounding to be bounded here")
-    product = rows @ rows.T
-    gram = 0.5 * (product + product.T)
-    outcome = prove_positive_definite(gram, lambda s: gamma(rows.shape[1] + 8) * (size @ (size.T @ s)))
+    outcome = prove_gram(rows.T, np.ones(rows.shape[1]), np.zeros(len(rows)), above=True)
     require(outcome.holds, f"the two rows of W are not proved independent: {outcome.reason}")

@@ -96,9 +96,5 @@ class UnstablePeriodicOrbit(Unstable):
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         box = require_orbit(subject, self.orbit, self.input, "the orbit")
         slopes = smooth_slopes(subject.activation, box.channels)
-        proved = self.outside(
-            closed_loop_orbit(subject.system, slopes),
-            True,
-            "no multiplier of the orbit outside the unit circle is proved",
-        )
+        proved = self.outside(closed_loop_orbit(subject.system, slopes), True)
         return f"an orbit within {float(box.states.rad.max()):.1e} of the stored one; step by step: {proved}"

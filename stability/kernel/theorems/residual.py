@@ -46,7 +46,7 @@ from stability.kernel.format.sentences import contraction, decays, gain_bound
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
 from stability.kernel.theorems.norm_gain import is_horizon, prove_above
-from stability.kernel.theorems.stack_contraction import CONTRACTING, GAINS, GROW, Norm, layer_norm, proved_layers
+from stability.kernel.theorems.stack_contraction import CONTRACTING, GAINS, GROW, Norm, norms_of, proved_layers
 from stability.kernel.theorems.stack_gain import Span, layer_gain
 
 Array = np.ndarray
@@ -148,17 +148,6 @@ def comparison(network: ResidualStack, norms: list[Norm]) -> tuple[Array, Array]
     return into, np.array([norm.out * out for norm, (out, _) in zip(norms, both)])
 
 
-def norms_of(network: ResidualStack, claims: list[Claim]) -> list[Norm] | str:
-    """Return the norms in which the layers contract, or the reason for a missing one."""
-    found: list[Norm] = []
-    for k, (layer, claim) in enumerate(zip(network.layers, claims)):
-        norm = layer_norm(layer, claim)
-        if isinstance(norm, str):
-            return f"layer {k}: {norm}"
-        found.append(norm)
-    return found
-
-
 def least_overshoot(norms: list[Norm], weights: Array) -> float:
     """Return the overshoot of the weights, rounded up."""
     out = math.hypot(*(norm.out * w for norm, w in zip(norms, weights)))
@@ -212,7 +201,7 @@ class ResidualContraction(ProofData):
         require(bool((w > 0.0).all()), "a weight is not positive")
         require(bool((w >= 1e-100).all() and (w <= 1e100).all()), "a weight is too small or too large")
         claims = proved_layers(subject.layers, self.layers, CONTRACTING, "layer is proved to contract")
-        norms = required(norms_of(subject, claims))
+        norms = required(norms_of(subject.layers, claims))
         into, out = comparison(subject, norms)
         below = 0.0
         for k, norm in enumerate(norms):

@@ -25,7 +25,13 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
 from stability.kernel.theorems.absorbing_sets import BOX
 from stability.kernel.theorems.driven_bounds import ENDS, within_diagonal
-from stability.kernel.theorems.stack_contraction import BOUNDS, proved_layers, require_parts, start_of_layers
+from stability.kernel.theorems.stack_contraction import (
+    BOUNDS,
+    proved_layers,
+    require_parts,
+    start_of_layers,
+    two_ways,
+)
 
 Array = np.ndarray
 SIDES = {
@@ -34,10 +40,6 @@ SIDES = {
     "flow_bounds": ("least_state", "most_state"),
 }
 """Names of the box bounds in a layer's proof."""
-
-
-def _two_ways(subject: LayerStack) -> str | None:
-    return None if subject.directions == 1 else "where a stack ends is proved for stacks with one direction"
 
 
 def restrict_inputs(layer: Layer, low: Array, high: Array) -> Layer:
@@ -52,7 +54,7 @@ def steps_named(data: Mapping[str, Any]) -> int | None:
     return steps_made(data["steps"], data.get("backward")) + 1
 
 
-@certifies("cascade_bounds", subject=LayerStack, claim="bounded_in_box", value="diagonal", unfit=_two_ways)
+@certifies("cascade_bounds", subject=LayerStack, claim="bounded_in_box", value="diagonal", unfit=two_ways)
 class StackEnds(ProofData):
     """Data: ``low``, ``high`` (p,), the box of inputs; ``layers``, kind, data and value (``rate``) of each layer's
     proof; ``least``, ``most`` of all layers' states, one layer after the other; ``since``, the sum of the steps.

@@ -57,16 +57,6 @@ class Norm:
     gain: float
 
 
-def part_problem(packed: Any) -> str | None:
-    """Return why a packed proof has other content than ``kind``, ``data`` and ``rate``, or ``None``."""
-    part: Mapping[str, Any] = cast(Mapping[str, Any], packed) if isinstance(packed, Mapping) else {}
-    if set(part) != {"kind", "data", "rate"}:
-        return "a part of a proof holds kind, data and rate, and nothing else"
-    if not isinstance(part["kind"], str) or not isinstance(part["data"], Mapping):
-        return "kind must be a string and data a mapping"
-    return None if isinstance(part["rate"], float) else "rate must be a floating-point number"
-
-
 def layer_claim(packed: Any) -> Claim:
     """Return the claim that a packed proof supports, not yet checked by its rule, and without a sentence, which
     unchecked data could not provide.
@@ -144,6 +134,17 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
     return f"a proof of kind {kind} states no norm that a stack can use"
 
 
+def norms_of(layers: Sequence[Layer], claims: list[Claim]) -> list[Norm] | str:
+    """Return the norms in which layers contract, or the reason for a missing one."""
+    found: list[Norm] = []
+    for k, (layer, claim) in enumerate(zip(layers, claims)):
+        norm = layer_norm(layer, claim)
+        if isinstance(norm, str):
+            return f"layer {k}: {norm}"
+        found.append(norm)
+    return found
+
+
 def _merge(own: float, below: float, tolerance: float, discrete: bool) -> tuple[float, float]:
     """Return the rate of a layer on top of a level, and ``h / g``."""
     if discrete:
@@ -171,12 +172,9 @@ def compose(stack: LayerStack, claims: list[Claim], tolerance: float) -> tuple[f
     Returns:
         ``(rate, overshoot)``, the overshoot rounded up.
     """
-    norms: list[Norm] = []
-    for k, (layer, claim) in enumerate(zip(stack.layers, claims)):
-        norm = layer_norm(layer, claim)
-        if isinstance(norm, str):
-            return f"layer {k}: {norm}"
-        norms.append(norm)
+    norms = norms_of(stack.layers, claims)
+    if isinstance(norms, str):
+        return norms
     wide, rate = stack.directions, 0.0
     # spread[i, j]: factor from |d_j(0)| to the bound of V_i, on the level at hand
     spread = np.zeros((wide, len(norms)))
@@ -261,11 +259,12 @@ class StackContraction(ProofData):
         return f"all {len(subject.layers)} layers are proved to contract, and so does the stack"
 
 
-def _two_ways(subject: LayerStack) -> str | None:
-    return None if subject.directions == 1 else "equilibria are proved for stacks with one direction"
+def two_ways(subject: LayerStack) -> str | None:
+    """Return the reason why a theorem about stacks with one direction does not cover a stack, or ``None``."""
+    return None if subject.directions == 1 else "this proof is about stacks with one direction"
 
 
-@certifies("cascade_equilibrium", subject=LayerStack, claim=("equilibrium", "equilibrium_in_box"), unfit=_two_ways)
+@certifies("cascade_equilibrium", subject=LayerStack, claim=("equilibrium", "equilibrium_in_box"), unfit=two_ways)
 class StackEquilibrium(StackContraction):
     """Data of ``cascade``.
 
@@ -307,8 +306,10 @@ def proved_layers(
     require_parts(parts, layers)
     claims: list[Claim] = []
     for k, (layer, part) in enumerate(zip(layers, parts), first):
-        problem = part_problem(part)
-        require(problem is None, f"layer {k}: {problem}")
+        whole = isinstance(part, Mapping) and set(cast(Mapping[str, Any], part)) == {"kind", "data", "rate"}
+        require(whole, f"layer {k}: a part of a proof holds kind, data and rate, and nothing else")
+        typed = isinstance(part["kind"], str) and isinstance(part["data"], Mapping) and isinstance(part["rate"], float)
+        require(typed, f"layer {k}: kind must be a string, data a mapping and rate a floating-point number")
         require(part["kind"] in kinds, f"layer {k}: no {nothing} by a {part['kind'][:60]}")
         claims.append(layer_claim(part))
         valid, reason = RULES[part["kind"]](layer, claims[-1])

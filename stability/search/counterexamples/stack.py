@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.systems.layer_stack import LayerStack
+from stability.kernel.systems.driven import DrivenSystem
+from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.layer_stack import Layer, LayerStack
 from stability.kernel.systems.merged_stack import merged_network
 from stability.kernel.theorems.stack_witness import MERGED_KINDS
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
@@ -97,7 +99,7 @@ def _stack_candidates(
     for box in input_boxes(lowest.input_low, lowest.input_high, region, stack.inputs):
         sequences = [_inputs(box, rng, INPUT_PERIODS[k % len(INPUT_PERIODS)], k) for k in range(PAIRS)]
         inputs = np.stack([np.resize(u, (CYCLE, stack.inputs)) for u in sequences], axis=1)
-        x = np.stack([stack.draw_states(rng, PAIRS) for _ in range(2)])
+        x = np.stack([_initial_states(stack, rng) for _ in range(2)])
         x, mean = simulate_to_limit(stack, x, inputs[:, None], TRANSIENT_STEPS, deadline, AVERAGED_STEPS)
         if deadline.over:
             return
@@ -109,6 +111,18 @@ def _stack_candidates(
             if not gaps[k] > MIN_GAP or deadline.over:
                 break
             yield from _orbits(stack, x[0, k], x[1, k], sequences[k])
+
+
+def _initial_states(stack: LayerStack, rng: np.random.Generator) -> Array:
+    """Draw states ``(PAIRS, n)`` of the size that each layer reaches."""
+
+    def drawn(layer: Layer) -> Array:
+        shape = PAIRS, layer.states
+        if isinstance(layer, GatedCell):
+            return rng.uniform(-1.0, 1.0, shape)
+        return (layer.natural_size if isinstance(layer, DrivenSystem) else 2.0) * rng.normal(size=shape)
+
+    return np.concatenate([drawn(layer) for layer in stack.layers], axis=1)
 
 
 def _unstable_equilibria(

@@ -11,8 +11,8 @@ from stability.kernel.format.claims import Claim, Verdict
 from stability.kernel.format.fields import Refused
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.residual_stack import ResidualStack
-from stability.kernel.theorems.residual import comparison, least_overshoot, norms_of, residual_bound
-from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim
+from stability.kernel.theorems.residual import comparison, least_overshoot, residual_bound
+from stability.kernel.theorems.stack_contraction import GROW, Norm, layer_claim, norms_of
 from stability.kernel.theorems.stack_gain import Span, combined_gain
 from stability.proposals import accepted_claim, pack
 from stability.search.gains.pairwise import weight_norm_claim
@@ -48,7 +48,7 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
     packed = [pack(part.claim) for part in parts]
     claims = [layer_claim(data) for data in packed]
     try:
-        norms = norms_of(network, claims)
+        norms = norms_of(network.layers, claims)
         into, out = comparison(network, norms) if not isinstance(norms, str) else (np.zeros(0), np.zeros(0))
     except Refused:
         return None

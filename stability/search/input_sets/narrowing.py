@@ -21,9 +21,9 @@ from stability.kernel.theorems.absorbing_sets import (
     MOST_STEPS,
     bounds_in_invariant_box,
     box_balance,
-    input_bounds,
     wide_box,
 )
+from stability.kernel.theorems.bounded import forcing_bounds
 from stability.kernel.theorems.decaying_boxes import is_unbounded, signed_balance
 from stability.search.input_sets.bounded import ball_candidates, positive_solutions
 from stability.search.solvers.deadline import Deadline
@@ -99,7 +99,7 @@ def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadli
 
 
 def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
-    push, bounds = input_bounds(subject, low, high)
+    push, bounds = forcing_bounds(subject, np.maximum(np.abs(low), np.abs(high)))
     for _, data in ball_candidates(subject, push.mid, bounds, deadline):
         Y = np.ascontiguousarray(data["Y"])
         r = np.sqrt(np.diagonal(Y)) * (1 + 1e-12)

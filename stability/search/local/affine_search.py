@@ -12,7 +12,8 @@ import numpy as np
 from stability.kernel.arithmetic.fixed_point import rounded_ratio
 from stability.kernel.format.claims import Claim
 from stability.kernel.reachability.affine_margin import Margin, by_group, priced
-from stability.kernel.reachability.affine_network import kernel, seconds, why_not_applicable
+from stability.kernel.reachability.affine_network import kernel, planned, why_not_applicable
+from stability.kernel.systems.classifier import Classifier
 from stability.proposals import accepted_claim
 from stability.search.local.request import Request
 from stability.search.solvers.deadline import Deadline
@@ -22,8 +23,14 @@ KIND = "local_linear"
 _REDUCTIONS = (1e-12, 1e-9, 1e-7)
 """Relative reductions of a found radius, tried until the proof holds."""
 _HALVINGS = 80  # bisection steps for a radius, more than the resolution of float64 needs
+_PACE = 4e6  # products of short integers per second, on a slow core
 _SHARE = 0.9
 """Share of the time limit for this search; the rest is for other searches."""
+
+
+def seconds(subject: Classifier, steps: int) -> float:
+    """Estimate the time of ``kernel`` on a slow core in seconds."""
+    return planned(subject, steps)[2] / _PACE
 
 
 def applies(request: Request) -> bool:

@@ -26,7 +26,7 @@ from stability.search.local.gated_search import GatedSearch, is_gated
 from stability.search.local.initial_radius import initial_balls
 from stability.search.local.long_sequences import improve_weights, long_sequence_balls
 from stability.search.local.multiplier_costs import nominal_slopes, stage_weights
-from stability.search.local.request import FARTHEST, Request
+from stability.search.local.request import FARTHEST, Request, is_affine
 from stability.search.local.tube_trials import Task, ellipsoid_tubes, select_runs
 from stability.search.solvers.deadline import Deadline
 
@@ -192,7 +192,7 @@ def l2_claims(request: Request) -> list[Claim | None]:
                 )
                 candidates = [better, first] if better is not first else [first]
             for candidate in candidates:
-                backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
+                backs = _LONG_BACK if x.shape[1] > _LONG and not is_affine(net) else (0.0, *_STEPS_BACK)
                 shares = backs if epsilon is None else (0.0,)
                 arguments = (classifier, task.x[i], int(y[sample]), candidate, more, shares)
                 claims[sample] = claims[sample] or _accepted(*arguments)

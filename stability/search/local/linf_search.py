@@ -21,7 +21,7 @@ from stability.kernel.reachability.network_stages import stages_of
 from stability.kernel.reachability.quadratic_relaxation import Quadratic, quadratic
 from stability.search.local.branch_and_bound import About, Outcome, Tree, tree_of
 from stability.search.local.quadratic_multipliers import best_multipliers
-from stability.search.local.request import Request
+from stability.search.local.request import Request, is_affine
 from stability.search.local.splitting import Splitting, worst_input
 from stability.search.local.zonotope_search import ZonotopeSearch, symbols_of
 from stability.search.solvers.deadline import Deadline
@@ -280,7 +280,7 @@ def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | 
         return None
     search = ZonotopeSearch(question)
     claim = search.largest(upper) if epsilon is None else search.decided(epsilon)
-    if claim is not None and (epsilon is not None or search.net.is_affine):  # nothing is left open
+    if claim is not None and (epsilon is not None or is_affine(search.net)):  # nothing is left open
         return claim
     if question.deadline.over or symbols_of(question) > SYMBOLS:
         return claim

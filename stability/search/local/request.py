@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
+from stability.kernel.arithmetic.activations import activation
 from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Claim
+from stability.kernel.reachability.network_stages import Stages
+from stability.kernel.reachability.stages import Activated, Stage
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.theorems.local_ball import LARGEST, WIDEST
 
@@ -18,6 +21,16 @@ Array = np.ndarray
 BUDGETS = ("total", "step")
 FARTHEST = 1e3
 """Largest searched radius, in units of one plus the input's largest entry: larger perturbations dwarf the data."""
+
+
+def is_affine(net: Stages) -> bool:
+    """Return True for an affine network, whose tubes lose nothing but rounding errors."""
+    return not any(map(_is_nonlinear, net.stages))
+
+
+def _is_nonlinear(stage: Stage) -> bool:
+    least, most = activation(stage.name).slope if isinstance(stage, Activated) else (0.0, 1.0)
+    return least < most and bool(stage.B.any() and stage.C.any())
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.local_zonotopes import margin_bounds
 from stability.search.local.branch_and_bound import About
+from stability.search.local.request import is_affine
 
 Array = np.ndarray
 KIND = "local_zonotopes"
@@ -63,7 +64,7 @@ class ZonotopeSearch:
         steps = len(about.x) if about.classifier.reduction == "mean" else 1
         self.margins = steps * (logits[about.label] - logits)
         self.margins[about.label] = np.inf
-        self.tolerance = _AFFINE_TOLERANCE if self.net.is_affine else _TOLERANCE
+        self.tolerance = _AFFINE_TOLERANCE if is_affine(self.net) else _TOLERANCE
         windows = _GATE_WINDOWS if any(isinstance(layer, GatedCell) for layer in about.classifier.layers) else _WINDOWS
         self.windows = tuple(dict.fromkeys(min(window, len(about.x)) for window in windows))
 

@@ -273,7 +273,7 @@ def test_weights_that_nearly_vanish_are_numbers_too(tiny, norm, budget):
 def test_what_all_inputs_share_counts_for_all_of_their_time():
     net, x = network("stack")
     label = int(net.logits(x).argmax())
-    need = linear.seconds(net, len(x))
+    need = linear_balls.seconds(net, len(x))
     assert need > 1e-4
     for count in (1, 3):
         for part, holds in ((0.9, False), (1.1, True)):
