@@ -135,9 +135,10 @@ def test_a_stack_is_its_layers_in_series() -> None:
 def test_the_linearization_of_a_gated_loop_refutes_it_where_it_is_unstable(rng) -> None:
     cell = GatedCell("gru", rng.normal(size=(6, 1)), rng.normal(size=(6, 2)), rng.normal(size=6))
     loop = feedback(PLANT, [cell, 0.1 * READ], dt=DT)
-    x, r, step = rng.normal(size=4), np.array([0.3]), 1e-6
-    moved = [(loop.advance(x + d, r) - loop.advance(x - d, r)) / (2 * step) for d in step * np.eye(4)]
-    np.testing.assert_allclose(loop.jacobian(x, r), np.transpose(moved), atol=1e-8)
+    deep = feedback(PLANT, [cell, READ, cell, READ, "tanh"], dt=DT, saturation=5.0)
+    x, r, step = rng.normal(size=deep.states), np.array([0.3]), 1e-6
+    moved = [(deep.advance(x + d, r) - deep.advance(x - d, r)) / (2 * step) for d in step * np.eye(len(x))]
+    np.testing.assert_allclose(deep.jacobian(x, r), np.transpose(moved), atol=1e-8)
     assert certify(loop).verdict == "inconclusive"
     unstable = feedback(PLANT, [cell, 60.0 * READ], dt=DT, delay=3)
     certificate = certify(unstable)
