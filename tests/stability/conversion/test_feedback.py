@@ -52,6 +52,7 @@ def test_linear_loops_are_those_of_python_control(dt, sign, rng) -> None:
 
 def test_loops_of_other_kinds_have_the_eigenvalues_of_matrices_by_hand() -> None:
     K = np.array([[0.7]])
+    assert feedback(PLANT, 0.7).system.A.tolist() == feedback(PLANT, K).system.A.tolist()
     assert eigenvalues(feedback(PLANT, K).system.A) == pytest.approx(eigenvalues(A - B @ K @ C))
     assert eigenvalues(feedback(PLANT, K, dt=DT).system.A) == pytest.approx(eigenvalues(AD - BD @ K @ C))
     rest = [[-K @ C, np.zeros((1, 2))], [np.zeros((1, 2)), np.array([[1.0, 0.0]])]]
@@ -180,6 +181,7 @@ WITH_D = (A, B, C, np.ones((1, 1)))
         (PLANT, CELL, {"dt": 0.1, "slope": (0, 1)}, UnsupportedError),
         (CELL, np.eye(1), {}, UnsupportedError),
         (PLANT, "no such thing", {}, StabilityError),
+        (PLANT, [[1.0]], {}, StabilityError),
     ],
 )
 def test_loops_that_are_none_are_refused(plant, controller, options, error) -> None:
