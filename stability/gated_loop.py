@@ -58,7 +58,7 @@ class GatedLoop:
 
     is_discrete = True
 
-    def __init__(self, parts: Mapping[str, Array], maps: Sequence[tuple[Any, int]], dt: float, name: str) -> None:
+    def __init__(self, parts: Mapping[str, Array], maps: Sequence[tuple[Any, int]], dt: Any, name: str) -> None:
         self.parts, self.maps, self.dt, self.name = dict(parts), list(maps), dt, name
         self.states, self.inputs = len(parts["xx"]), parts["xr"].shape[1]
         if None in (kind for kind, _ in maps):
@@ -90,7 +90,7 @@ class GatedLoop:
 
     def jacobian(self, x: Array, r: Array) -> Array:
         """Return the derivative of the next state by the state, at one state ``(n,)`` and input ``(p,)``."""
-        K = block_diag(*(_slopes(kind, own) for kind, own in self._arguments(self._apply(x, r)[0])))
+        K: Any = block_diag(*(_slopes(kind, own) for kind, own in self._arguments(self._apply(x, r)[0])))
         inner = np.linalg.solve(np.eye(K.shape[1]) - self.parts["zw"] @ K, self.parts["zx"])
         return self.parts["xx"] + self.parts["xw"] @ K @ inner
 
