@@ -58,7 +58,8 @@ def read_controller(value: Any) -> list[Any]:
         refuse_altered(value, nn.Linear)
         return [_linear(as_array(value.weight), 0.0 if value.bias is None else as_array(value.bias))]
     if isinstance(value, (nn.Sequential, Stack)):
-        return [layer for part in getattr(value, "parts", value) for layer in read_controller(part)]
+        parts: Any = value.parts if isinstance(value, Stack) else value
+        return [layer for part in parts for layer in read_controller(part)]
     if isinstance(value, SequenceModel):
         refuse_altered(value, SequenceModel)
         if value.reduction == "mean":

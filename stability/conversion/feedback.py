@@ -11,7 +11,7 @@ input.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ class Component:
         name: name in error messages.
     """
 
-    parts: Mapping[str, Array]
+    parts: dict[str, Any]
     kind: Any = None
     slope: tuple[Array, Array] = (np.zeros(0), np.zeros(0))
     step: Any = STATIC
@@ -109,9 +109,9 @@ def feedback(
         plant: a state space or transfer function of ``python-control`` or ``scipy.signal``; matrices ``(A, B, C, D)``
             or ``(A, B, C, D, dt)``; a ``LureSystem`` or ``DrivenSystem``, whose outputs are its states; or
             ``(LureSystem, F, G)``, where the input enters the state by ``F (n, p)`` and the output is ``G x``.
-        controller: the same, a matrix of static gains, or a list of these in series, such as ``[layer, K]``. With
-            ``stability.models`` imported also a layer, a module of ``torch.nn`` with or without linear layers, and
-            the path of a file, such as an ONNX file.
+        controller: the same, a number or matrix of static gains, or a list of these in series, such as ``[layer, K]``.
+            With ``stability.models`` imported also a layer, a module of ``torch.nn`` with or without linear layers,
+            and the path of a file, such as an ONNX file.
         sign: -1 for negative feedback (the default of textbooks), +1 for positive feedback.
         dt: sampling period of a continuous linear plant with a discrete controller. The plant is discretized exactly
             for inputs that are constant between samples (zero-order hold).
@@ -154,8 +154,9 @@ def feedback(
     if isinstance(delay, bool) or not isinstance(delay, (int, np.integer)) or delay < 0:
         raise ConfigurationError(f"delay must be a number of samples >= 0, got {delay!r}")
     (first,) = _components(plant, "plant", 0)
-    step = first.step if dt is None else as_step(dt)
+    step: Any = first.step if dt is None else as_step(dt)
     first = _sampled(first, step) if first.step is None and step is not None else first
+    controller = np.array([[controller]]) if isinstance(controller, (int, float)) else controller
     ring = [first, *_components(controller, "controller", len(first.parts["yu"]))]
     signs, p = [1.0] * (len(ring) - 1) + [float(sign)], first.parts["yu"].shape[1]
     if delay:
@@ -173,7 +174,7 @@ def feedback(
     return GatedLoop(parts, maps, step, name)
 
 
-def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float | None, name: str, driven: bool) -> Any:
+def _system(parts: dict[str, Any], ring: Sequence[Component], step: float | None, name: str, driven: bool) -> Any:
     """Return a loop without gated cells: a network, or a Lur'e system if its channels have not one known activation."""
     kinds = {component.kind for component in ring if len(component.slope[0])}
     alpha, beta = (np.concatenate([component.slope[k] for component in ring]) for k in (0, 1))
@@ -193,7 +194,7 @@ def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float |
     return DrivenSystem(system, activation, E, b, parts["xr"], name, part=COMPUTED)
 
 
-def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[str, Array]:
+def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[str, Any]:
     """Connect each output to the next component's input; return the matrices of the loop, with columns x, w, r, 1.
 
     Raises:
@@ -205,7 +206,7 @@ def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[st
         if inputs[k] != outputs[k - 1]:
             source = f"the {ring[k - 1].name} feeds it"
             raise DimensionError(f"the input of the {component.name}", (inputs[k],), (outputs[k - 1],), source)
-    whole = {key: block_diag(*(c.parts[key] for c in ring)) for key in ring[0].parts if key[1] != "1"}
+    whole: dict[str, Any] = {key: block_diag(*(c.parts[key] for c in ring)) for key in ring[0].parts if key[1] != "1"}
     whole |= {f"{row}1": np.vstack([c.parts[f"{row}1"] for c in ring]) for row in "xzy"}
     S = np.roll(np.diag(np.repeat(signs, outputs)), outputs[-1], axis=0)
     N = np.eye(len(S), inputs[entry], k=-entry * inputs[0])
@@ -240,8 +241,9 @@ def _sampled(plant: Component, dt: float) -> Component:
 
 def _refuse_other_step(step: Any, loop: float | None) -> None:
     """Raise an error for a component that does not run at the step of the loop."""
+    times: Any = step, loop
     fits = step in (STATIC, loop) or (step == ANY_STEP and loop is not None)
-    if not fits and (None in (step, loop) or not math.isclose(step, loop, rel_tol=1e-9)):
+    if not fits and (None in times or not math.isclose(*times, rel_tol=1e-9)):
         raise ConfigurationError(
             f"plant and controller need the same step, got {loop or CONTINUOUS} and {step or CONTINUOUS}: give dt to "
             "sample a continuous plant; discretize a continuous controller, for example by scipy's to_discrete"
@@ -271,7 +273,7 @@ def _components(value: Any, name: str, width: int) -> list[Component]:
             out += _components(layer, name, len(out[-1].parts["yu"]) if out else width)
         return out
     if recurrent and isinstance(value, np.ndarray):
-        return [Component({"yu": as_matrix("controller", np.atleast_2d(value))})]
+        return [Component({"yu": as_matrix("controller", value)})]
     if is_linear_system(value) or (isinstance(value, tuple) and not isinstance(value[0], LureSystem)):
         plant = as_plant(value)
         return [Component(dict(zip(("xx", "xu", "yx", "yu"), vars(plant).values())), step=plant.dt, name=name)]
@@ -300,8 +302,8 @@ def _lure(subject: LureSystem | DrivenSystem, F: Any, G: Any, name: str) -> Comp
         parts |= {"xu": subject.F, "zu": subject.E, "z1": subject.b[:, None]}
     if kind is None or name == "plant" or not system.is_discrete:
         return Component(parts | {"yx": output}, kind, (system.alpha, system.beta), system.dt, name)
-    parts |= {f"y{column}": parts[f"x{column}"] for column in "xwu"}
-    return Component(parts, kind, (system.alpha, system.beta), ANY_STEP, name)
+    following = {f"y{column}": parts[f"x{column}"] for column in "xwu"}
+    return Component(parts | following, kind, (system.alpha, system.beta), ANY_STEP, name)
 
 
 def _channels(kind: Any, slope: Any, low: Array, high: Array) -> Component:

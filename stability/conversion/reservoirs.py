@@ -146,8 +146,7 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     if readout is None:
         return network
     loop = {"Wout": np.transpose(readout.Wout), "bout": getattr(readout, "bias", 0.0), "name": network.name}
-    entering = node.Wfb if has_feedback else node.Win
-    closed = reservoir_system(node.W, entering, matrices[2], **options, **loop)
+    closed = reservoir_system(node.W, node.Wfb if has_feedback else node.Win, matrices[2], **options, **loop)
     return replace(closed, E=network.E, F=network.F) if has_feedback else closed
 
 
