@@ -18,6 +18,7 @@ from stability import (
     verify,
 )
 from stability.kernel.systems.plants import as_plant
+from stability.loop_margin import LARGEST
 
 A, B, C, D = [[0.0, 1.0], [-2.0, -3.0]], [[0.0], [1.0]], [[1.0, 0.5]], [[0.25]]
 
@@ -123,6 +124,34 @@ def test_no_margin_where_the_plant_is_unstable_and_no_end_where_nothing_breaks_i
     endless = gain_margin(LureSystem.recurrent([[-1.0]], [[-1.0]]))
     assert endless.certified > 1e6
     assert endless.destabilising == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("plant", "slope", "low", "high"),
+    [
+        (([[0, 1, 0], [0, 0, 1], [0, -2, -3.0]], [[0], [0], [1.0]], [[2.0, 0, 0]], [[0]]), (1, 1), 0.0, 3.0),
+        (([[0, 1, 0], [0, 0, 1], [0, 0, 0.0]], [[0], [0], [1.0]], [[0.05, 0.5, 1]], [[0]]), (1, 1), 0.1, np.inf),
+        (([[1.0]], [[1.0]], [[1.0]], [[0]]), (2, 3), 0.5, np.inf),
+        (([[1.0]], [[-1.0]], [[1.0]], [[0]]), (-3, -2), 0.5, np.inf),
+        (([[1.2]], [[1.0]], [[1.0]], [[0]], 1.0), (1, 1.1), 0.2, 2.0),  # |1.2 - k s| < 1 for s in [1, 1.1]: k in (.2, 2)
+        (([[1.0]], [[1.0]], [[1.0]], [[0]]), (0.25, 0.25), 4.0, np.inf),  # factor 1 does not stabilize
+    ],
+)
+def test_factors_of_slopes_without_0_form_an_interval_that_sectors_cover(plant, slope, low, high):
+    """Integrator, conditionally stable, unstable and discrete plants: ends against Routh's and Jury's."""
+    loop = LureSystem.from_state_space(plant, slope=slope)
+    margin = gain_margin(loop)
+    assert low <= margin.certified_low < low * (1 + 3e-3) + 1e-6
+    assert margin.destabilising_low == pytest.approx(low, rel=3e-3)
+    assert margin.certified == LARGEST if np.isinf(high) else high * (1 - 3e-3) < margin.certified <= high
+    assert margin.destabilising == pytest.approx(high, rel=6e-3)
+    assert all(verify(piece).valid for piece in (*margin.cover, margin.certificate))
+    factors = np.geomspace(max(margin.certified_low, 1e-9), margin.certified, 1000)
+    sectors = np.array([sorted((*p.subject.alpha, *p.subject.beta)) for p in margin.cover])
+    inside = [((sectors[:, 0] <= a) & (b <= sectors[:, 1])).any() for a, b in np.sort(factors[:, None] * slope)[1:-1]]
+    assert all(inside)
+    for refutation in filter(None, (margin.refutation, margin.refutation_low)):
+        assert verify(refutation).valid
 
 
 def test_the_nyquist_curve_touches_the_half_plane_at_the_books_gain():
