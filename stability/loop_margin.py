@@ -9,18 +9,23 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Certificate
-from stability.certification import certify
 from stability.conversion.subjects import as_subject
-from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
-from stability.kernel.format.claims import Verdict
-from stability.kernel.format.sentences import NO_SLOPES
+from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.lure import LureSystem
+from stability.scaled_loops import (
+    LARGEST,
+    certify_contraction_at,
+    check_tolerance,
+    largest_factor,
+    loop_system,
+    middle,
+    scale_slopes,
+    scale_step,
+)
 from stability.search.counterexamples.counterexample_search import refute as search
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.solvers.rates import Rate, parse_rate
 
-LARGEST = 2.0**30
-"""Largest factor of the slopes that is tried; its inverse is the smallest."""
 FIRST_TRIES = 10
 """Powers of two above and below 1 that are tried as a first factor where factor 1 has no proof."""
 PIECES = 200
@@ -72,11 +77,11 @@ def gain_margin(
     certifies all smaller ones, and the counterexample at ``destabilising`` refutes all larger ones.
 
     Other slopes, of loops with an integrator, an unstable plant or conditional stability, are not nested. There the
-    factors around 1 are covered by pieces :math:`[k_1, k_2]`, and each piece is proved as one sector, for :math:`\alpha >
-    0` with the slopes :math:`[k_1 \alpha, k_2 \beta]`. So every factor k of the interval is certified: the loop is
+    factors around 1 are covered by pieces :math:`[k_1, k_2]`, and each piece is proved as one sector: the slopes
+    :math:`[k_1 \alpha, k_2 \beta]` if they are positive. So every factor k of the interval is certified: the loop is
     stable for each nonlinearity with slopes in :math:`[k \alpha, k \beta]`. For :math:`\alpha = \beta` these are the
-    linear loops with a constant gain; a gain that wanders through several pieces in time is not covered.
-    If factor 1 has no proof, the interval is one that contains a power of two next to 1.
+    linear loops with a constant gain; a gain that moves through several pieces in time is not covered. If factor 1 has
+    no proof, the interval contains the power of two nearest to 1 that has one.
 
     Args:
         subject: a ``LureSystem``, or a network with one, whose weights into the activation are multiplied.
@@ -105,7 +110,7 @@ def gain_margin(
         >>> round(margin.certified_low, 2), round(margin.destabilising_low, 2), margin.certified == LARGEST
         (0.5, 0.5, True)
     """
-    _check_tolerance(tol)
+    check_tolerance(tol)
     system = loop_system(as_subject(subject))
     deadline = Deadline.from_limit(time_limit).named("gain margin")
     if (system.alpha <= 0).all() and (system.beta >= 0).all():
@@ -118,7 +123,7 @@ def _interval(system: LureSystem, tol: float, refute: bool, seed: int, deadline:
 
     def proved(first: float, second: float) -> Certificate | None:
         ends = min(first, second), max(first, second)
-        return _certified(scale_slopes(system, *ends), "any", deadline)
+        return certify_contraction_at(scale_slopes(system, *ends), "any", deadline)
 
     def broken(factor: float) -> Certificate | None:
         return _refuted(scale_slopes(system, factor), seed, deadline)
@@ -203,7 +208,7 @@ def step_margin(
         >>> round(margin.certified, 1)
         10.0
     """
-    _check_tolerance(tol)
+    check_tolerance(tol)
     system = loop_system(as_subject(subject))
     if system.origin is None:
         raise UnsupportedError("a step margin needs a system from LureSystem.discretise; this one has no integrator")
@@ -216,25 +221,15 @@ def _margin(
     at: Callable[[float], LureSystem | None], slope: Any, tol: float, refute: bool, seed: int, deadline: Deadline
 ) -> GainMargin:
     """Search both factors of the systems ``at(factor)``."""
-    low, certificate, failed = _largest(lambda factor: _certified(at(factor), "any", deadline), tol, deadline)
+    low, certificate, failed = largest_factor(
+        lambda factor: certify_contraction_at(at(factor), "any", deadline), tol, deadline
+    )
     high, refutation = float("inf"), None
     if refute and low < LARGEST:
         start = max(failed, 1.0 / LARGEST)
         high, refutation = _smallest(lambda factor: _refuted(at(factor), seed, deadline), start, tol, deadline)
     cover = () if certificate is None else (certificate,)
     return GainMargin(low, certificate, high, refutation, slope, 0.0 if cover else np.inf, cover=cover)
-
-
-def _certified(system: LureSystem | None, rate: Rate, deadline: Deadline) -> Certificate | None:
-    """Certify a system by the multiplier criterion at a rate, or return ``None``.
-
-    For one channel the circle criterion proves the same sectors, and also at rates that are very slow.
-    """
-    for criterion in () if system is None else ("multiplier", "circle")[: 1 + (system.channels == 1)]:
-        proof = certify(system, criterion=criterion, solver="riccati", rate=rate, refute=False, time_limit=deadline)
-        if proof.verdict is Verdict.CERTIFIED and proof.meta.get("asked_rate_reached", True):
-            return proof
-    return None
 
 
 def _refuted(system: LureSystem | None, seed: int, deadline: Deadline) -> Certificate | None:
@@ -289,84 +284,16 @@ def largest_step(
     """
     if not isinstance(system, LureSystem) or system.is_discrete:
         raise ConfigurationError("largest_step needs a LureSystem in continuous time (without dt)")
-    _check_tolerance(tol)
+    check_tolerance(tol)
     deadline = Deadline.from_limit(time_limit).named("step")
     unit = 1.0 / max(float(np.linalg.norm(system.A, 2)), float(np.linalg.norm(system.C, 2)), 1e-12)
     parse_rate(rate, system.discretise(method, unit))
 
     def proved(factor: float) -> Certificate | None:
-        return _certified(system.discretise(method, factor * unit), rate, deadline)
+        return certify_contraction_at(system.discretise(method, factor * unit), rate, deadline)
 
-    low, certificate, failed = _largest(proved, tol, deadline)
+    low, certificate, failed = largest_factor(proved, tol, deadline)
     return StepBound(low * unit, certificate, failed * unit)
-
-
-def loop_system(subject: Any) -> LureSystem:
-    """Return the Lur'e system of a subject, whose slopes or step a margin scales.
-
-    Args:
-        subject: a ``LureSystem``, or a network with one.
-
-    Raises:
-        UnsupportedError: the subject has no such system, or one without channels.
-    """
-    system: Any = getattr(subject, "system", None)
-    if isinstance(system, LureSystem) and not system.channels:
-        raise UnsupportedError(NO_SLOPES)
-    if not isinstance(system, LureSystem):
-        raise UnsupportedError("a margin needs a LureSystem, or a network with one")
-    return system
-
-
-def scale_slopes(system: LureSystem, factor: float, largest: float | None = None) -> LureSystem | None:
-    """Return the system with multiplied slopes; ``None`` if its channels' equation may have no solution.
-
-    Args:
-        system: a flow, a map, or a map that an integrator made.
-        factor: factor of the slopes.
-        largest: a larger factor: the slopes are the least sector that contains those of all factors between both.
-    """
-    base = system if system.origin is None else system.origin.base
-    largest = factor if largest is None else largest
-    slope = np.minimum(factor * base.alpha, largest * base.alpha), np.maximum(factor * base.beta, largest * base.beta)
-    try:
-        scaled = LureSystem(base.A, base.B, base.C, base.D, slope, base.dt, part=base.part)
-        return scaled if system.origin is None else scaled.discretise(system.origin.method, system.origin.dt)
-    except IllPosedError:
-        return None
-
-
-def scale_step(system: LureSystem, factor: float) -> LureSystem | None:
-    """Return the flow behind a map, integrated with a multiple of its step; ``None`` for any other system.
-
-    Args:
-        system: a map that an integrator made.
-        factor: factor of its step.
-    """
-    origin = system.origin
-    try:
-        return None if origin is None else origin.base.discretise(origin.method, factor * origin.dt)
-    except IllPosedError:
-        return None
-
-
-def _largest(
-    proved: Callable[[float], Certificate | None], tol: float, deadline: Deadline
-) -> tuple[float, Certificate | None, float]:
-    """Return the largest proved factor, its certificate, and the smallest unproved one."""
-    low, high, best, factor = 0.0, float("inf"), None, 1.0
-    while 1.0 / LARGEST <= factor <= LARGEST and not deadline.over:
-        largest = proved(factor)
-        if largest is not None:
-            low, best = factor, largest
-        elif deadline.cut:
-            break
-        else:
-            high = factor
-        if low and high <= low * (1.0 + tol):
-            break
-        factor = 4.0 * factor if np.isinf(high) else 0.25 * factor if low == 0.0 else _middle(low, high)
-    return low, best and replace(best, meta={**best.meta, **deadline.meta}), high
 
 
 def _smallest(
@@ -385,14 +312,5 @@ def _smallest(
         if best is None:
             factor, growth = factor * growth, min(growth**2, 8.0)
         else:
-            factor = _middle(low, high)
+            factor = middle(low, high)
     return high, best
-
-
-def _check_tolerance(tol: Any) -> None:
-    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
-        raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
-
-
-def _middle(low: float, high: float) -> float:
-    return float(np.sqrt(low * high))
