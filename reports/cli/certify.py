@@ -280,13 +280,14 @@ def _opinions(subject: Any, output: Output) -> dict[str, Any]:
     return cross_check(subject).to_dict()
 
 
-def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) -> dict[str, float]:
-    """Return the certified and the destabilizing factor of the slopes."""
+def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) -> dict[str, Any]:
+    """Return the certified and the destabilizing factors of the slopes."""
     from stability.loop_margin import gain_margin
 
+    from ..loops import margin_document
+
     output.status("computing the gain margin ...")
-    margin = gain_margin(subject, seed=seed, time_limit=time_limit)
-    return {"certified": margin.certified, "destabilizing": margin.destabilising}
+    return margin_document(gain_margin(subject, seed=seed, time_limit=time_limit))
 
 
 def _warning(model: str, subject: Any, options: Mapping[str, Any]) -> str:
