@@ -65,6 +65,15 @@ class GainMargin:
         """Ratio of the two upper factors: 1 for a known margin, larger if slopes between them are undecided."""
         return self.destabilising / self.certified if self.certified else float("inf")
 
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the factors as JSON values; ``None`` if there is none."""
+        return {
+            "certified_low": None if self.certificate is None else self.certified_low,
+            "certified": self.certified,
+            "destabilizing_low": self.destabilising_low or None,
+            "destabilizing": self.destabilising if np.isfinite(self.destabilising) else None,
+        }
+
 
 def gain_margin(
     subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None

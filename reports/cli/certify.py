@@ -284,10 +284,8 @@ def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) 
     """Return the certified and the destabilizing factors of the slopes."""
     from stability.loop_margin import gain_margin
 
-    from ..loops import margin_document
-
     output.status("computing the gain margin ...")
-    return margin_document(gain_margin(subject, seed=seed, time_limit=time_limit))
+    return gain_margin(subject, seed=seed, time_limit=time_limit).to_dict()
 
 
 def _warning(model: str, subject: Any, options: Mapping[str, Any]) -> str:

@@ -14,13 +14,11 @@ from stability.kernel.systems.plants import is_linear_system
 from stability.user_code import names_code
 
 from ..formatting import table, verdict_word
-from ..loops import LoopResults, examine_loop
+from ..loops import FILES, about, loop_notes, loop_table
 from ..names import printable
 from .checkpoints import EXIT
 from .options import Output, Results, Seed, check_seconds, no_default, with_default
 from .sources import check_exists, open_subject
-
-FILES = ("loop.html", "loop.json", "certificate.json")
 
 
 def loop(
@@ -50,22 +48,28 @@ def loop(
     upper slope. A factory returns a state space of python-control or scipy, a LureSystem, or feedback(plant,
     controller). Exit code: 0 proven stable, 1 undecided, 2 bad input, 3 proven not stable.
     """
+    from stability.control_loop import analyze_loop
+
     time_limit = check_seconds(time_limit)
     check_exists(model)
     folder = results.claim(context, *FILES)
     output.status(f"loading {model} ...")
-    found = examine_loop(model, _open(model, slope, sign), seed=seed, time_limit=time_limit, say=output.status)
+    found = analyze_loop(_open(model, slope, sign), seed=seed, time_limit=time_limit, progress=output.status)
     output.status()
-    page = None
+    document, page, verdict = {"loop": model, **found.to_dict()}, None, str(found.certificates[0].verdict)
     if folder is not None:
         from ..page.loop import render_loop
 
-        page = render_loop(found, folder, overwrite=results.overwrite)
-    text = _text(found, page)
-    verdict = str(found.certificates[0].verdict)
+        page = render_loop(found, document, folder, overwrite=results.overwrite)
+    header, rows = loop_table(found)
+    lines = [f"{printable(model)}: CONTROL LOOP {verdict_word(verdict).upper()}", f"  {about(found)}", ""]
+    lines += [f"  {line}" for line in table(header, rows).splitlines()]
+    notes = loop_notes(found)
     if sign is None and verdict != "certified" and not names_code(model):
-        text += "\n  If the file holds a plant with negative feedback, u = -phi(y), add --sign -1."
-    output.show({**found.document(), "page": page}, text)
+        notes.append("If the file holds a plant with negative feedback, u = -phi(y), add --sign -1.")
+    notes.append(f"Page: {page}" if page else "For the Nyquist curve and the certificate add --out FOLDER.")
+    lines += ["", *(textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="  ") for note in notes)]
+    output.show({**document, "notes": notes[:-1], "page": page}, "\n".join(lines))
     raise typer.Exit(EXIT[verdict])
 
 
@@ -88,13 +92,3 @@ def _open(name: str, slope: tuple[float, float] | None, sign: int | None) -> Any
         raise ConfigurationError(f"--sign must be -1 or 1, got {sign}")
     slopes = (subject.alpha, subject.beta) if slope is None else slope
     return LureSystem(subject.A, (sign or 1) * subject.B, subject.C, (sign or 1) * subject.D, slopes, subject.dt)
-
-
-def _text(found: LoopResults, page: Any) -> str:
-    """Return the results as one screen of text."""
-    head = f"{printable(found.name)}: CONTROL LOOP {verdict_word(found.certificates[0].verdict).upper()}"
-    lines = [head, f"  {found.about()}", ""]
-    lines += [f"  {line}" for line in table(found.header(), found.rows()).splitlines()]
-    lines += ["", *(textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="  ") for note in found.notes())]
-    lines.append(f"  page: {page}" if page else "  Nyquist curve and certificate: add --out DIR")
-    return "\n".join(lines)

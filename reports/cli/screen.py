@@ -57,7 +57,7 @@ def screen(
         opinions: ``cross_check.json`` as a mapping, where a solver was asked.
         where: the range of inputs in which counterexamples were searched first.
         length: steps of the sequences on which the network was trained.
-        margin: certified and destabilizing factors of the slopes, see ``loops.margin_document``, where asked for.
+        margin: certified and destabilizing factors of the slopes, see ``GainMargin.to_dict``, where asked for.
 
     Returns:
         The text.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from stability.control_loop import LoopAnalysis
 from stability.display import draw_envelope
 from stability.errors import StabilityError
 from stability.feedback_loops import Nyquist, nyquist
@@ -19,18 +22,23 @@ from ..figures.layout import logarithmic
 from ..figures.nyquist import READING, draw_curve
 from ..formatting import verdict_word
 from ..jsonable import write_json
-from ..loops import LoopResults
+from ..loops import CERTIFICATE, JSON, PAGE, about, loop_notes, loop_table
 from ..names import printable
 from .study import Section, Table, write_page
 
-PAGE, JSON, CERTIFICATE = FILES = ("loop.html", "loop.json", "certificate.json")
+SCOPE = (
+    ("Covered", "The stored matrices, every nonlinearity with these slopes, all states, exact arithmetic.", ""),
+    ("Not covered", "Errors of the model of the plant, delays and dynamics that the matrices do not contain.", ""),
+    ("Check it again, without a solver", "", f"stability verify {CERTIFICATE}"),
+)
 
 
-def render_loop(found: LoopResults, root: Folder, *, overwrite: bool = False) -> Path:
+def render_loop(found: LoopAnalysis, document: Mapping[str, Any], root: Folder, *, overwrite: bool = False) -> Path:
     """Write the page of a loop, its results as JSON, its certificate and its figure.
 
     Args:
         found: the results.
+        document: the same as JSON values, with the name of the loop as ``loop``.
         root: folder of the files.
         overwrite: whether files of these names that no such command made may be replaced.
 
@@ -42,52 +50,38 @@ def render_loop(found: LoopResults, root: Folder, *, overwrite: bool = False) ->
         FileFormatError: a folder that cannot be written to.
     """
     found.certificates[0].save(root.path / CERTIFICATE)
-    write_json(root.path / JSON, found.document())
-    table = Table(found.header(), [row for row in found.rows() if row[0] != "verdict"], (1, 2))
-    boxes = (
-        (
-            "Covered",
-            "The stored matrices; every nonlinearity with these slopes; all initial states; exact arithmetic.",
-            "",
-        ),
-        ("Not covered", "Errors of the model of the plant, delays and dynamics that the matrices do not contain.", ""),
-        ("Check it again, without a solver", "", f"stability verify {CERTIFICATE}"),
-    )
-    text = found.advice()
+    write_json(root.path / JSON, document)
+    header, rows = loop_table(found)
     sections = (
-        Section("margins", "Rates and margins", text, (table,), _figures(found), found.notes()[bool(text) :]),
-        Section("scope", "Scope", boxes=boxes),
+        Section("margins", "Rates and margins", "", (Table(header, rows[1:], (1, 2)),), _figures(found, header[1])),
+        Section("scope", "Notes", notes=loop_notes(found), boxes=SCOPE),
     )
-    title = f"{verdict_word(found.certificates[0].verdict)}: {printable(found.name)} with {found.header()[1]}."
-    kicker = f"Stability of a control loop · {found.about()}"
+    title = f"{verdict_word(found.certificates[0].verdict)}: {printable(document['loop'])}, {header[1]}."
+    kicker = f"Stability of a control loop · {about(found)}"
     return write_page(root, PAGE, title, kicker, sections, [(n, n) for n in (JSON, CERTIFICATE)], "loop", overwrite)
 
 
-def _figures(found: LoopResults) -> list[Figure]:
+def _figures(found: LoopAnalysis, slopes: str) -> list[Figure]:
     """Return the picture of the Nyquist curve with the circle, and of the proved decay; none for several channels."""
-    curves: list[Nyquist] = []
     for certificate in found.certificates:
         with contextlib.suppress(StabilityError):  # several channels, or slopes below 0
-            curves.append(nyquist(certificate.subject))
-    if not curves:
-        return []
-    curve = curves[0]
-    title = f"The circle criterion {'holds' if curve.holds else 'does not hold'} for {found.header()[1]}."
-    reading = f"{READING} Right: proved bound on the distance of two states."
-    values = {"frequency": curve.frequencies, "real": curve.values.real, "imag": curve.values.imag}
-    return [Figure("nyquist", title, reading, "", pd.DataFrame(values), partial(_draw, found, curve))]
+            curve = nyquist(certificate.subject)
+            title = f"The circle criterion {'holds' if curve.holds else 'does not hold'} for {slopes}."
+            reading = f"{READING} Right: proved bound on the distance of two states."
+            values = {"frequency": curve.frequencies, "real": curve.values.real, "imag": curve.values.imag}
+            return [Figure("nyquist", title, reading, "", pd.DataFrame(values), partial(_draw, found, curve))]
+    return []
 
 
-def _draw(found: LoopResults, curve: Nyquist) -> Drawing:
+def _draw(found: LoopAnalysis, curve: Nyquist) -> Drawing:
     drawing = blank(height=2.8)
     left, right = drawing.subplots(1, 2, width_ratios=(1, 2))
     draw_curve(left, curve)
     left.set_title("Nyquist curve")
-    pairs = proved_pairs(found.certificates[0]) or proved_pairs(found.certificates[-1])
-    column = found.header()[1 if proved_pairs(found.certificates[0]) else -1]
-    draw_envelope(pairs, found.system.is_discrete, right, f"Proved decay, {column}" if pairs else "No decay is proved")
+    proved = [(proved_pairs(c), name) for c, name in zip(found.certificates, loop_table(found)[0][1:])]
+    pairs, name = next(filter(lambda part: part[0], proved), ([], ""))
+    draw_envelope(pairs, found.system.is_discrete, right, f"Proved decay, {name}" if pairs else "No decay is proved")
     if pairs:
         logarithmic(right.yaxis)
-    for line in right.lines[:1]:
-        line.set(color=PROVEN)
+        right.lines[0].set(color=PROVEN)
     return drawing
