@@ -195,6 +195,18 @@ def test_a_sector_keeps_one_end_of_a_loop_without_a_proof():
     assert not nyquist(LureSystem.from_state_space(plant, slope=(low * 0.97, 5))).holds
 
 
+def test_a_companion_form_of_many_states_is_certified_in_its_own_coordinates():
+    """Eight lags of ratio 2: the states of the companion form span eight decades."""
+    signal = pytest.importorskip("scipy.signal")
+    plant = signal.tf2ss([2.0**28], np.poly(-(2.0 ** np.arange(8))))
+    for slope in ((1.0, 1.0), (0.5, 1.0)):
+        loop = LureSystem.from_state_space(plant, slope=slope)
+        certificate = certify(loop)
+        assert certificate.verdict is Verdict.CERTIFIED
+        assert verify(certificate).valid
+    assert gain_margin(loop, tol=0.05, refute=False).certified == pytest.approx(4.32, rel=0.06)
+
+
 def test_the_nyquist_curve_touches_the_half_plane_at_the_books_gain():
     """1 / (s + 1)^3: the circle criterion's largest slope is 4, where the curve's least real part is -1/4."""
     plant = ([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0], [0.0, 0.0, -1.0]], [[0.0], [0.0], [1.0]], [[1.0, 0.0, 0.0]], [[0.0]])
