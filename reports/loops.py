@@ -16,22 +16,22 @@ PAGE, JSON, CERTIFICATE = FILES = ("loop.html", "loop.json", "certificate.json")
 """Files that the command writes."""
 
 
-def about(found: LoopAnalysis) -> str:
+def size_words(analysis: LoopAnalysis) -> str:
     """Return size and kind of a loop."""
-    time = f"steps of {number(found.dt)} s" if found.system.is_discrete else "continuous time"
-    counts = (found.system.states, "state"), (found.system.channels, "channel")
+    time = f"steps of {number(analysis.dt)} s" if analysis.system.is_discrete else "continuous time"
+    counts = (analysis.system.states, "state"), (analysis.system.channels, "channel")
     return ", ".join((*(f"{count} {word}{'s' * (count != 1)}" for count, word in counts), time))
 
 
-def loop_table(found: LoopAnalysis) -> tuple[Row, list[Row]]:
+def loop_table(analysis: LoopAnalysis) -> tuple[Row, list[Row]]:
     """Return headings and rows: labels, then values for the sector and for the nominal loop."""
-    parts = [found.part(k) for k in range(len(found.certificates))]
+    parts = [analysis.part(k) for k in range(len(analysis.certificates))]
     sectors = [map(number, part["slope"]) for part in parts]
     header = "", *(f"constant slope {low}" if low == high else f"slopes {low} to {high}" for low, high in sectors)
-    unit, times = ("per s", "s") if found.system.is_discrete else ("per unit of time", "units of time")
-    low, high = found.disk.gain_margin
-    gains = f"{bound(low, 3, up=True)} to {bound(high, 3, up=False)}, {bound(found.disk.phase_margin, 3, up=False)}°"
-    disk = ("", gains if found.disk.certificate else MISSING)[-len(parts) :]
+    unit, times = ("per s", "s") if analysis.system.is_discrete else ("per unit of time", "units of time")
+    low, high = analysis.disk.gain_margin
+    gains = f"{bound(low, 3, up=True)} to {bound(high, 3, up=False)}, {bound(analysis.disk.phase_margin, 3, up=False)}°"
+    disk = ("", gains if analysis.disk.certificate else MISSING)[-len(parts) :]
     show: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "verdict": lambda part: verdict_word(part["verdict"]),
         f"decay rate ({unit})": lambda part: bound(part["decay_per_unit_of_time"], 4, up=False),
@@ -45,21 +45,21 @@ def loop_table(found: LoopAnalysis) -> tuple[Row, list[Row]]:
     return header, [*rows, ("disk margin: gains, phase", *disk)]
 
 
-def loop_notes(found: LoopAnalysis) -> list[str]:
+def loop_notes(analysis: LoopAnalysis) -> list[str]:
     """Return the sentences below the table: obstacle and smaller sectors, largest step, disk margin."""
-    certified, disk, notes = str(found.certificates[0].verdict) == "certified", found.disk, []
+    certified, disk, notes = str(analysis.certificates[0].verdict) == "certified", analysis.disk, []
     if not certified:
-        ends = [slope_range(sector) for sector in found.sectors]
+        ends = [slope_range(sector) for sector in analysis.sectors]
         options = " or ".join(f"--slope {_inward(low, high)} {_inward(high, low)}" for low, high in ends)
         smaller = f" A smaller sector has a proof: {options}." * bool(options)
-        notes.append(f"{found.obstacle}{smaller}".strip() or "Neither a proof nor a counterexample was found.")
-    if found.step is not None:
+        notes.append(f"{analysis.obstacle}{smaller}".strip() or "Neither a proof nor a counterexample was found.")
+    if analysis.step is not None:
         loop = "" if certified else " of the nominal loop"
-        limit = bound(found.step, 3, up=False)
+        limit = bound(analysis.step, 3, up=False)
         notes.append(f"The explicit Euler rule{loop} is proven stable with steps up to {limit}.")
     if disk.certificate is not None:
-        unit = "s" if found.system.is_discrete else "unit of time"
-        place = "" if disk.frequency is None else f", least at {number(disk.frequency / found.dt)} rad per {unit}"
+        unit = "s" if analysis.system.is_discrete else "unit of time"
+        place = "" if disk.frequency is None else f", least at {number(disk.frequency / analysis.dt)} rad per {unit}"
         alpha = bound(disk.alpha, 3, up=False)
         together = "Gain and phase may change together within the disk, in all channels at once."
         notes.append(f"The disk margin is alpha = {alpha}{place}. {together}")
@@ -76,8 +76,9 @@ def gain_words(margin: Mapping[str, Any]) -> tuple[str, str]:
     """Return the certified interval and the destabilizing factors of ``GainMargin.to_dict`` in words.
 
     Example:
-        >>> found = {"certified_low": 0.10004, "certified": 2.0**30, "destabilizing_low": 0.0999, "destabilizing": None}
-        >>> gain_words(found)
+        >>> margin = {"certified_low": 0.10004, "certified": 2.0**30}
+        >>> margin |= {"destabilizing_low": 0.0999, "destabilizing": None}
+        >>> gain_words(margin)
         ('all above 0.1001', '0.0999')
     """
     low, high = margin["certified_low"], margin["certified"]

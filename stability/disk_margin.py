@@ -83,7 +83,7 @@ def disk_margin(subject: Any, *, skew: float = 0.0, tol: float = 1e-3, time_limi
         >>> plant = ([[0.0, 1.0], [0.0, -1.0]], [[0.0], [1.0]], [[1.0, 0.0]], [[0.0]])  # 1 / (s (s + 1))
         >>> margin = disk_margin(LureSystem.from_state_space(plant))
         >>> round(margin.alpha, 2), round(margin.phase_margin, 1)
-        (0.89, 48.1)
+        (0.89, 48.2)
     """
     check_tolerance(tol)
     if isinstance(skew, bool) or not isinstance(skew, (int, float)) or not -1.0 <= skew <= 1.0:

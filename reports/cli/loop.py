@@ -14,7 +14,7 @@ from stability.kernel.systems.plants import is_linear_system
 from stability.user_code import names_code
 
 from ..formatting import table, verdict_word
-from ..loops import FILES, about, loop_notes, loop_table
+from ..loops import FILES, loop_notes, loop_table, size_words
 from ..names import printable
 from .checkpoints import EXIT
 from .options import Output, Results, Seed, check_seconds, no_default, with_default
@@ -62,7 +62,7 @@ def loop(
 
         page = render_loop(found, document, folder, overwrite=results.overwrite)
     header, rows = loop_table(found)
-    lines = [f"{printable(model)}: CONTROL LOOP {verdict_word(verdict).upper()}", f"  {about(found)}", ""]
+    lines = [f"{printable(model)}: CONTROL LOOP {verdict_word(verdict).upper()}", f"  {size_words(found)}", ""]
     lines += [f"  {line}" for line in table(header, rows).splitlines()]
     notes = loop_notes(found)
     if sign is None and verdict != "certified" and not names_code(model):
