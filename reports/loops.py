@@ -26,8 +26,9 @@ def size_words(analysis: LoopAnalysis) -> str:
 def loop_table(analysis: LoopAnalysis) -> tuple[Row, list[Row]]:
     """Return headings and rows: labels, then values for the sector and for the nominal loop."""
     parts = [analysis.part(k) for k in range(len(analysis.certificates))]
-    sectors = [map(number, part["slope"]) for part in parts]
-    header = "", *(f"constant slope {low}" if low == high else f"slopes {low} to {high}" for low, high in sectors)
+    low, high = map(number, parts[-1]["slope"])
+    constant = f"constant slope {low}" if low == high else f"constant slopes {low} to {high}"
+    header = "", *("slopes {} to {}".format(*map(number, part["slope"])) for part in parts[:-1]), constant
     unit, times = ("per s", "s") if analysis.system.is_discrete else ("per unit of time", "units of time")
     low, high = analysis.disk.gain_margin
     gains = f"{bound(low, 3, up=True)} to {bound(high, 3, up=False)}, {bound(analysis.disk.phase_margin, 3, up=False)}°"

@@ -114,6 +114,8 @@ _CRITERIA: dict[str, Callable[[LureSystem, Options], list[Finding]]] = {
 NAMES = ("theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear")
 BY_RICCATI = ("linear", "circle", "multiplier")
 """Criteria whose solvers lose all digits in states of very different scales, as in companion forms."""
+MOST_BALANCED = 64
+"""Largest number of states for this: a second search costs as much as the first."""
 UNBALANCED = 2.0**8
 """Ratio of the scales of states from which on these criteria are tried in balanced states; a power of two is exact."""
 _MARGINS = {"small_gain": circle_margin, "circle": kyp_margin}
@@ -123,7 +125,7 @@ _MARGINS = {"small_gain": circle_margin, "circle": kyp_margin}
 def _evaluated(name: str, system: LureSystem, options: Options) -> list[Finding]:
     """Evaluate a criterion, once more in balanced states if it proves nothing for states of very different scales."""
     findings = guarded_findings(name, lambda: _CRITERIA[name](system, options), options.deadline)
-    if name not in BY_RICCATI or any(f.witness for f in findings):
+    if name not in BY_RICCATI or system.states > MOST_BALANCED or any(f.witness for f in findings):
         return findings
     t = state_scales(centered_loop(system))
     if t.max() <= UNBALANCED * t.min():
