@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stability.certification import certify
     from stability.conversion.feedback import feedback
     from stability.conversion.subjects import register_converter
+    from stability.disk_margin import DiskMargin, disk_margin
     from stability.errors import (
         ConfigurationError,
         DimensionError,
@@ -71,6 +72,7 @@ _NAMES = {
     "stability.search.gains.gain": "Gain",
     "stability.search.gains.lure": "incremental_gain",
     "stability.kernel.systems.gated_cell": "GatedCell",
+    "stability.disk_margin": "DiskMargin disk_margin",
     "stability.loop_margin": "GainMargin StepBound gain_margin largest_step step_margin",
     "stability.feedback_loops": "Nyquist nyquist",
     "stability.recovery": "Recovery memory_horizon recovery_time",
@@ -90,9 +92,10 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
     "Cascade", "DrivenSystem", "GatedCell", "LayerStack", "LureSystem", "PairwiseSystem", "register_converter",
-    "Certificate", "Claim", "Finding", "Gain", "GainMargin", "Nyquist", "Proof", "Recovery", "Refutation",
+    "Certificate", "Claim", "DiskMargin", "Finding", "Gain", "GainMargin", "Nyquist", "Proof", "Recovery", "Refutation",
     "StepBound", "Theorem1", "Verdict", "Verification",
-    "bounded", "certify", "circle_criterion", "feedback", "gain_margin", "hinf_norm", "incremental_gain", "kyp_lmi",
+    "bounded", "certify", "circle_criterion", "disk_margin", "feedback", "gain_margin", "hinf_norm", "incremental_gain",
+    "kyp_lmi",
     "largest_step", "memory_horizon", "multiplier_criterion", "nyquist", "recovery_time", "refute", "regional",
     "smallest_overshoot", "step_margin", "theorem1", "verify",
     "ConfigurationError", "DimensionError", "FileFormatError", "IllPosedError", "NonFiniteError", "RankError",

@@ -11,6 +11,7 @@ from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.kernel.systems.lure import LureSystem
 from stability.search.criteria.circle import kyp_criterion
+from stability.search.criteria.linear import linear_criterion
 from stability.search.solvers.state_space import StateSpace
 from stability.search.solvers.transfer_function import Response
 
@@ -34,7 +35,8 @@ class Nyquist:
         slope: ``(alpha, beta)``.
         clearance: the least distance of the sampled curve from the disc, negative where it enters (leaves, where it has
             to stay inside). A picture's number: between samples nothing is known.
-        holds: whether the circle criterion holds, decided by strict positive realness, not by the picture.
+        holds: whether the circle criterion holds, decided by strict positive realness, not by the picture; for a single
+            slope, where the disk is the critical point, whether the linear loop is stable.
         is_discrete: whether time advances in steps.
     """
 
@@ -62,14 +64,16 @@ class Nyquist:
         visible: Any = self.values[np.abs(self.values) < 20 * (1.0 + 1.0 / high)]
         axes.plot(visible.real, visible.imag, label="L")
         axes.plot(visible.real, -visible.imag, linestyle="--", color=axes.lines[-1].get_color(), linewidth=1)
-        reach = float(np.abs(visible).max(initial=1.0)) + 1.0 / high
+        farthest = 1.0 / (low if low > 0 else high)
+        reach = min(float(np.abs(visible).max(initial=1.0)), 3.0 * farthest) + farthest
         style = {"facecolor": "0.85", "edgecolor": "0.4", "zorder": 0}
+        crossings = (-1.0 / low, -1.0 / high) if low else (-1.0 / high,)
         if low == 0:
             axes.add_patch(Rectangle((-3 * reach - 1 / high, -3 * reach), 3 * reach, 6 * reach, **style))
         else:
-            crossings = (-1.0 / low, -1.0 / high)
             style |= {"facecolor": "none"} if low < 0 else {}
             axes.add_patch(Circle((sum(crossings) / 2, 0.0), abs(crossings[0] - crossings[1]) / 2, **style))
+        axes.plot(crossings, np.zeros(len(crossings)), marker="+", linestyle="none", color="0.4")
         axes.set_xlim(-1.3 * reach, 1.3 * reach)
         axes.set_ylim(-1.3 * reach, 1.3 * reach)
         axes.set_aspect("equal")
@@ -121,7 +125,8 @@ def nyquist(subject: Any, frequencies: Any = None) -> Nyquist:
         centre, radius = -0.5 * (1.0 / low + 1.0 / high), 0.5 * abs(1.0 / low - 1.0 / high)
         outside = np.abs(finite - centre) - radius
         clearance = float((-outside if low < 0 else outside).min(initial=np.inf))
-    return Nyquist(omega, values, (low, high), clearance, bool(kyp_criterion(system)), system.is_discrete)
+    holds = linear_criterion(system) if low == high else kyp_criterion(system)
+    return Nyquist(omega, values, (low, high), clearance, bool(holds), system.is_discrete)
 
 
 def _frequencies(response: Response, count: int = 2000) -> Array:

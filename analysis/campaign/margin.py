@@ -33,6 +33,9 @@ def margin_step(work: Work) -> None:
         except StabilityError as error:
             why = why or str(error)
             continue
+        if kind == "gain" and margin.certified and margin.certified_low:
+            why = why or "slopes times smaller factors are not all certified: see gain_margin"
+            continue
         for end, value, proof in (
             ("certified", margin.certified, margin.certificate),
             ("destabilising", margin.destabilising, margin.refutation),

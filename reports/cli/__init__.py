@@ -48,7 +48,7 @@ ENDS: dict[type[BaseException], Callable[[Any], tuple[str, str, int]]] = {
 COMMANDS = {
     "report": "report", "train": "train", "certify": "certify", "verify": "verify", "compare": "compare",
     "hessian": "analyzers", "attack": "analyzers", "noise": "analyzers", "radius": "radius", "study": "study",
-    "repair": "repair", "sweep": "sweep", "doctor": "doctor",
+    "loop": "loop", "repair": "repair", "sweep": "sweep", "doctor": "doctor",
 }  # fmt: skip
 """Module of each command, in the order of the help."""
 SETTINGS: dict[str, Any] = {

@@ -296,13 +296,12 @@ def _opinions(subject: Any, output: Output) -> dict[str, Any]:
     return cross_check(subject).to_dict()
 
 
-def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) -> dict[str, float]:
-    """Return the certified and the destabilizing factor of the slopes."""
+def _factors(subject: Any, seed: int, time_limit: float | None, output: Output) -> dict[str, Any]:
+    """Return the certified and the destabilizing factors of the slopes."""
     from stability.loop_margin import gain_margin
 
     output.status("computing the gain margin ...")
-    margin = gain_margin(subject, seed=seed, time_limit=time_limit)
-    return {"certified": margin.certified, "destabilizing": margin.destabilising}
+    return gain_margin(subject, seed=seed, time_limit=time_limit).to_dict()
 
 
 def _warning(model: str, subject: Any, options: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ GROUPS = {
     "Output": "out overwrite proofs redraw full as_json quiet help",
 }
 """Headings of the options that several commands share, by the names of their parameters."""
-OWN_GROUPS = {"train": "Training", "certify": "Proof", "verify": "Proof", "radius": "Proof"}
+OWN_GROUPS = {"train": "Training", "certify": "Proof", "verify": "Proof", "radius": "Proof", "loop": "Proof"}
 """Heading of a command's other options; ``Computation`` for commands that are not named here."""
 ORDER = ("Model", "Data", "Training", "Proof", "Computation", "Output")
 METAVARS = {"int": "N", "int range": "N", "float": "NUMBER", "str": "NAME", "path": "PATH", "list[str]": "NAME=VALUE"}
@@ -79,6 +79,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "stability study --list",
         "stability study lrnn-spectra --quick",
         "stability study --all --quick --out runs/studies",
+    ),
+    "loop": (
+        "stability loop loop.npz --out runs/loop",
+        "stability loop plant.npz --sign -1 --slope 0.1 1",
+        "stability loop myplant:pendulum --json",
     ),
     "repair": (
         "stability repair runs/mamba2 --out runs/floored",

@@ -11,7 +11,8 @@ from typing import Any
 
 from stability.kernel.format.sentences import at_most
 
-from ..formatting import bound, bound_at, margin_words, table, time_to, verdict_word
+from ..formatting import MISSING, bound, bound_at, margin_words, table, time_to, verdict_word
+from ..loops import gain_words
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
 from ..rounding import rounding_words
@@ -43,7 +44,7 @@ def screen(
     where: str = "the box of --input-box",
     *,
     length: int | None = None,
-    margin: Mapping[str, float] | None = None,
+    margin: Mapping[str, Any] | None = None,
 ) -> str:
     """Return a certificate as one screen of text.
 
@@ -56,7 +57,7 @@ def screen(
         opinions: ``cross_check.json`` as a mapping, where a solver was asked.
         where: the range of inputs in which counterexamples were searched first.
         length: steps of the sequences on which the network was trained.
-        margin: certified and destabilizing factor of the slopes, where they were asked for.
+        margin: certified and destabilizing factors of the slopes, see ``GainMargin.to_dict``, where asked for.
 
     Returns:
         The text.
@@ -88,9 +89,8 @@ def screen(
     else:
         facts.append(("evidence", f"proof by the theorem {summary['proof']}"))
     if margin is not None:
-        low, high = margin["certified"], margin["destabilizing"]
-        proved = [f"stable with all slopes × {bound(low, 4, up=False)} (proven)"] * (low > 0)
-        proved += [f"not stable with all slopes × {bound(high, 4, up=True)} (proven)"] * (high < float("inf"))
+        words = zip(("stable", "not stable"), gain_words(margin))
+        proved = [f"{what} with all slopes × {gains} (proven)" for what, gains in words if gains != MISSING]
         facts.append(("gain margin", ", ".join(proved) or "no factor of the slopes has a proof or a counterexample"))
     facts += [("rounding", text) for text in rounding_words(summary)]
     facts += [("note", note) for note in notes(summary, range_words=where)]

@@ -49,17 +49,22 @@ def _curve(model: ModelRecord) -> Nyquist | None:
 def _draw(models: Sequence[ModelRecord], _: Table, curves: dict[str, Nyquist]) -> Drawing:
     drawing, grid = layout.panels(models, "real part", "imaginary part", square=True, shared=False)
     for axes, model in zip(grid, models):
-        curve, title = curves[model.name], axes.get_title("left")
-        curve.plot(axes)
+        title = axes.get_title("left")
+        draw_curve(axes, curves[model.name])
         axes.set(xlabel="", ylabel="")
         axes.set_title(title, color=color_of(model.state))
-        for line in axes.lines:
-            line.set(color=INK if curve.holds else REFUTED, linewidth=1.4)
-        for region in axes.patches:
-            region.set(facecolor=RULE if curve.slope[0] >= 0 else "none", edgecolor=MUTED)
-        low, high = map(number, curve.slope)
-        axes.text(0.97, 0.03, f"slopes {low} to {high}", color=MUTED, ha="right", transform=axes.transAxes)
     return drawing
+
+
+def draw_curve(axes: Any, curve: Nyquist) -> None:
+    """Draw a Nyquist curve and its forbidden region in the colors of the page."""
+    curve.plot(axes)
+    for line in axes.lines:
+        line.set(color=INK if curve.holds else REFUTED, linewidth=1.4)
+    for region in axes.patches:
+        region.set(facecolor=RULE if curve.slope[0] >= 0 else "none", edgecolor=MUTED)
+    low, high = map(number, curve.slope)
+    axes.text(0.97, 0.03, f"slopes {low} to {high}", color=MUTED, ha="right", transform=axes.transAxes)
 
 
 def _finding(models: Sequence[ModelRecord], _: Table, curves: dict[str, Nyquist]) -> str:

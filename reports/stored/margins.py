@@ -11,7 +11,7 @@ import numpy as np
 from stability.certificate import Certificate
 from stability.errors import StabilityError
 from stability.kernel.format.claims import Verdict
-from stability.loop_margin import loop_system, scale_slopes, scale_step
+from stability.scaled_loops import loop_system, scale_slopes, scale_step
 from stability.systems import LureSystem
 from stability.verification import verify
 

@@ -12,12 +12,16 @@ from stability import (
     UnsupportedError,
     Verdict,
     certify,
+    disk_margin,
     gain_margin,
+    hinf_norm,
     nyquist,
     step_margin,
     verify,
 )
+from stability.disk_margin import certified_sectors
 from stability.kernel.systems.plants import as_plant
+from stability.scaled_loops import LARGEST
 
 A, B, C, D = [[0.0, 1.0], [-2.0, -3.0]], [[0.0], [1.0]], [[1.0, 0.5]], [[0.25]]
 
@@ -123,6 +127,84 @@ def test_no_margin_where_the_plant_is_unstable_and_no_end_where_nothing_breaks_i
     endless = gain_margin(LureSystem.recurrent([[-1.0]], [[-1.0]]))
     assert endless.certified > 1e6
     assert endless.destabilising == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("plant", "slope", "low", "high"),
+    [
+        (([[0, 1, 0], [0, 0, 1], [0, -2, -3.0]], [[0], [0], [1.0]], [[2.0, 0, 0]], [[0]]), (1, 1), 0.0, 3.0),
+        (([[0, 1, 0], [0, 0, 1], [0, 0, 0.0]], [[0], [0], [1.0]], [[0.05, 0.5, 1]], [[0]]), (1, 1), 0.1, np.inf),
+        (([[1.0]], [[1.0]], [[1.0]], [[0]]), (2, 3), 0.5, np.inf),
+        (([[1.0]], [[-1.0]], [[1.0]], [[0]]), (-3, -2), 0.5, np.inf),
+        (([[1.2]], [[1.0]], [[1.0]], [[0]], 1.0), (1, 1.1), 0.2, 2.0),  # |1.2 - k s| < 1
+        (([[1.0]], [[1.0]], [[1.0]], [[0]]), (0.25, 0.25), 4.0, np.inf),  # factor 1 does not stabilize
+    ],
+)
+def test_factors_of_slopes_without_0_form_an_interval_that_sectors_cover(plant, slope, low, high):
+    """Integrator, conditionally stable, unstable and discrete plants: ends against Routh's and Jury's."""
+    loop = LureSystem.from_state_space(plant, slope=slope)
+    margin = gain_margin(loop)
+    assert low <= margin.certified_low < low * (1 + 3e-3) + 1e-6
+    assert margin.destabilising_low == pytest.approx(low, rel=3e-3)
+    assert margin.certified == LARGEST if np.isinf(high) else high * (1 - 3e-3) < margin.certified <= high
+    assert margin.destabilising == pytest.approx(high, rel=6e-3)
+    assert all(verify(piece).valid for piece in (*margin.cover, margin.certificate))
+    factors = np.geomspace(max(margin.certified_low, 1e-9), margin.certified, 1000)
+    sectors = np.array([sorted((*p.subject.alpha, *p.subject.beta)) for p in margin.cover])
+    inside = [((sectors[:, 0] <= a) & (b <= sectors[:, 1])).any() for a, b in np.sort(factors[:, None] * slope)[1:-1]]
+    assert all(inside)
+    for refutation in filter(None, (margin.refutation, margin.refutation_low)):
+        assert verify(refutation).valid
+
+
+@pytest.mark.parametrize("skew", [0.0, 1.0, -1.0])
+def test_a_disk_margin_is_the_inverse_norm_of_the_sensitivity_and_its_disk_leaves_the_loop_stable(skew):
+    rng = np.random.default_rng(1)
+    for m, dt in ((1, None), (1, 0.1), (2, None), (2, 1.0)):
+        A = rng.normal(size=(3, 3))
+        A = A - (np.linalg.eigvals(A).real.max() + 0.3) * np.eye(3) if dt is None else 0.4 * A
+        B, C, D = rng.normal(size=(3, m)), rng.normal(size=(m, 3)), 0.02 * np.eye(m)
+        loop = LureSystem(A, -0.3 * B, C, -D, (0.5, 1.0), dt)
+        margin = disk_margin(loop, skew=skew)
+        K = np.linalg.inv(np.eye(m) + D)
+        S = A - 0.3 * B @ K @ C, 0.3 * B @ K, -K @ C, K + 0.5 * (skew - 1.0) * np.eye(m)
+        exact = 1.0 / hinf_norm(*S, dt)
+        assert verify(margin.certificate).valid
+        assert margin.alpha <= exact if m == 1 else margin.alpha > 0.9 * exact
+        assert m > 1 or margin.alpha > 0.997 * exact
+        delta = margin.alpha * np.exp(2j * np.pi * rng.random((2000, m)))
+        f = (1 + 0.5 * (1 - skew) * delta) / (1 - 0.5 * (1 + skew) * delta)
+        closed = np.stack([A - 0.3 * B @ np.linalg.inv(np.diag(1 / k) + D) @ C for k in f])
+        values = np.linalg.eigvals(closed)
+        assert (values.real if dt is None else np.abs(values) - 1.0).max() < 0.0
+        phase = np.abs(np.angle(f[np.abs(np.abs(f) - 1.0) < 1e-2], deg=True))
+        assert m > 1 or phase.size == 0 or abs(phase.max() - margin.phase_margin) < 2.0
+        assert margin.gain_margin == pytest.approx(
+            (np.abs(f).min(), np.abs(f).max()), rel=0.1 if margin.alpha < 1 else 9
+        )
+
+
+def test_a_sector_keeps_one_end_of_a_loop_without_a_proof():
+    """1 / (s + 1)^3 with slopes [0, 5]: the circle criterion allows [0, 4]."""
+    plant = ([[-3.0, -3.0, -1.0], [1, 0, 0], [0, 1, 0]], [[1.0], [0], [0]], [[0, 0, 1.0]], [[0.0]])
+    (low, five, _), (zero, high, certificate) = certified_sectors(LureSystem.from_state_space(plant, slope=(0, 5)))
+    assert (zero, five) == (0.0, 5.0)
+    assert 3.98 < high <= 4.0
+    assert verify(certificate).valid
+    assert nyquist(LureSystem.from_state_space(plant, slope=(low * 1.01, 5))).holds
+    assert not nyquist(LureSystem.from_state_space(plant, slope=(low * 0.97, 5))).holds
+
+
+def test_a_companion_form_of_many_states_is_certified_in_its_own_coordinates():
+    """Eight lags of ratio 2: the states of the companion form span eight decades."""
+    signal = pytest.importorskip("scipy.signal")
+    plant = signal.tf2ss([2.0**28], np.poly(-(2.0 ** np.arange(8))))
+    for slope in ((1.0, 1.0), (0.5, 1.0)):
+        loop = LureSystem.from_state_space(plant, slope=slope)
+        certificate = certify(loop)
+        assert certificate.verdict is Verdict.CERTIFIED
+        assert verify(certificate).valid
+    assert gain_margin(loop, tol=0.05, refute=False).certified == pytest.approx(4.32, rel=0.06)
 
 
 def test_the_nyquist_curve_touches_the_half_plane_at_the_books_gain():

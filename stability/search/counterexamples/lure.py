@@ -51,10 +51,14 @@ def slope_data(slopes: UnstableSlopes) -> dict[str, Any]:
 
 def slope_finding(slopes: UnstableSlopes, discrete: bool, holds: bool) -> Finding:
     """Return the outcome of the search for constant slopes."""
-    value = f"of modulus {1 + slopes.excess:.5g}" if discrete else f"with real part {slopes.excess:.4g}"
-    result = "is at the limit of stability" if abs(slopes.excess) <= EDGE else f"reaches an eigenvalue {value}"
-    proved = "no certificate for all these slopes can exist" if holds else "none is proved to destabilize"
-    detail = f"with constant slopes the loop {result}: {proved}"
+    boundary, part = ("the unit circle", "modulus") if discrete else ("the imaginary axis", "real part")
+    values, size = np.unique(slopes.K), f"{part} {slopes.excess + discrete:.5g}"
+    constant = f"slope {values[0]:g}" if len(values) == 1 else "slopes"
+    place = f"on {boundary}" if abs(slopes.excess) <= EDGE else f"beyond {boundary}, {size}"
+    detail = f"with constant {constant} the loop has an eigenvalue {place}"
+    detail += ": no certificate for all these slopes can exist" if holds else ""
+    if not holds and not slopes.excess >= -EDGE:
+        detail = f"no constant slopes were found that destabilize: the largest {size}"
     margin = float(slopes.excess) if np.isfinite(slopes.excess) else None
     return Finding("destabilising_slopes", holds, margin, detail, None, {"K": slopes.K})
 

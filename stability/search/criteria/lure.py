@@ -19,7 +19,11 @@ from stability.search.criteria.schur import schur_criterion
 from stability.search.criteria.small_gain import circle_criterion, circle_margin
 from stability.search.criteria.theorem1 import theorem1_system
 from stability.search.solvers.deadline import Deadline
+from stability.search.solvers.loop_transformation import centered_loop, state_scales
 from stability.search.solvers.rates import Rate
+from stability.search.solvers.scaling import power_of_two
+
+Array = np.ndarray
 
 MAX_STATES_OF_CONTAINED = 256
 """Largest number of states for which ``auto`` evaluates criteria that the multiplier inequality contains: each costs a
@@ -108,12 +112,35 @@ _CRITERIA: dict[str, Callable[[LureSystem, Options], list[Finding]]] = {
     ],
 }
 NAMES = ("theorem1a", "theorem1b", "schur", "small_gain", "circle", "multiplier", "linear")
+BY_RICCATI = ("linear", "circle", "multiplier")
+"""Criteria whose solvers lose all digits in states of very different scales, as in companion forms."""
+MOST_BALANCED = 64
+"""Largest number of states for this: a second search costs as much as the first."""
+UNBALANCED = 2.0**8
+"""Ratio of the scales of states from which on these criteria are tried in balanced states; a power of two is exact."""
 _MARGINS = {"small_gain": circle_margin, "circle": kyp_margin}
 """Margins of criteria that the multiplier inequality contains."""
 
 
 def _evaluated(name: str, system: LureSystem, options: Options) -> list[Finding]:
-    return guarded_findings(name, lambda: _CRITERIA[name](system, options), options.deadline)
+    """Evaluate a criterion, once more in balanced states if it proves nothing for states of very different scales."""
+    findings = guarded_findings(name, lambda: _CRITERIA[name](system, options), options.deadline)
+    if name not in BY_RICCATI or system.states > MOST_BALANCED or any(f.witness for f in findings):
+        return findings
+    t = state_scales(centered_loop(system))
+    if t.max() <= UNBALANCED * t.min():
+        return findings
+    slope = system.alpha, system.beta
+    balanced = LureSystem(system.A * t / t[:, None], system.B / t[:, None], system.C * t, system.D, slope, system.dt)
+    again = guarded_findings(name, lambda: _CRITERIA[name](balanced, options), options.deadline)
+    return [_in_own_states(f, t) for f in again] if any(f.witness for f in again) else findings
+
+
+def _in_own_states(finding: Finding, t: Array) -> Finding:
+    """Return a finding about balanced states ``y``, ``x = t y``, with its witness in the states ``x``."""
+    P = finding.witness["P"] / t / t[:, None]
+    unit = 1.0 / power_of_two(float(np.abs(P).max()))
+    return replace(finding, witness={**finding.witness, "P": unit * P, "L": unit * finding.witness["L"]})
 
 
 def _has_one_slope(system: LureSystem) -> bool:

@@ -13,13 +13,16 @@ from stability.kernel.arithmetic.definiteness import spectral_bounds
 
 Array = np.ndarray
 _EXACT = 400  # largest matrix whose eigenvalues are all computed
+_LOST = 1e-13
+"""Ratio of eigenvalues from which on the computed least one has hardly any correct digit."""
 
 
 def _estimate(p: Array) -> tuple[float, float] | None:
     """Approximate the extreme eigenvalues: all of them for small sizes, power iterations for large ones."""
     if len(p) <= _EXACT:
         values = np.linalg.eigvalsh(p)
-        return float(values[0]), float(values[-1])
+        low, high = float(values[0]), float(values[-1])
+        return (low if low > _LOST * high else _graded_minimum(p)), high
     try:
         factor = cho_factor(p, lower=True, check_finite=False)
     except LinAlgError:
@@ -30,6 +33,16 @@ def _estimate(p: Array) -> tuple[float, float] | None:
         big = p @ (big / np.linalg.norm(big))
         small = cho_solve(factor, small / np.linalg.norm(small), check_finite=False)
     return 0.9 / float(np.linalg.norm(small)), 1.1 * float(np.linalg.norm(big))
+
+
+def _graded_minimum(p: Array) -> float:
+    """Approximate the least eigenvalue of a matrix whose rows have very different scales, by its scaled inverse."""
+    s = 1.0 / np.sqrt(np.abs(np.diagonal(p)) + 1e-300)
+    try:
+        inverse = np.linalg.inv(p * s * s[:, None]) * s * s[:, None]
+        return 0.9 / float(np.linalg.eigvalsh(0.5 * (inverse + inverse.T))[-1])
+    except LinAlgError:
+        return 0.0
 
 
 def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
@@ -59,9 +72,9 @@ def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
     low, high = estimate
     slack = 1e-12 * len(p) * high
     for _ in range(12):
-        if low - slack > 0 and spectral_bounds(p, low - slack, high + slack).holds:
-            overshoot = math.sqrt((high + slack) / (low - slack)) * (1.0 + 1e-13)
-            return low - slack, high + slack, max(overshoot, 1.0)
+        top = high + max(slack, 1e-12 * len(p) * high)
+        if low - slack > 0 and spectral_bounds(p, low - slack, top).holds:
+            return low - slack, top, max(math.sqrt(top / (low - slack)) * (1.0 + 1e-13), 1.0)
         low, slack = low if slack < 0.3 * low else 0.3 * low, slack * 4.0 if slack < 0.1 * low else slack
         if slack >= low:
             low *= 0.5

@@ -1,0 +1,87 @@
+"""Page of a control loop: ``loop.html`` with its certificate, margins and Nyquist curve."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from stability.control_loop import LoopAnalysis
+from stability.display import draw_envelope
+from stability.errors import StabilityError
+from stability.feedback_loops import Nyquist, nyquist
+from stability.recovery import proved_pairs
+from stability.storage.folder import Folder
+
+from ..figures.figure import PROVEN, Drawing, Figure, blank
+from ..figures.layout import logarithmic
+from ..figures.nyquist import READING, draw_curve
+from ..formatting import verdict_word
+from ..jsonable import write_json
+from ..loops import CERTIFICATE, JSON, PAGE, loop_notes, loop_table, size_words
+from ..names import printable
+from .study import Section, Table, write_page
+
+SCOPE = (
+    ("Covered", "The stored matrices, every nonlinearity with these slopes, all states, exact arithmetic.", ""),
+    ("Not covered", "Errors of the model of the plant, delays and dynamics that the matrices do not contain.", ""),
+    ("Check it again, without a solver", "", f"stability verify {CERTIFICATE}"),
+)
+
+
+def render_loop(analysis: LoopAnalysis, document: Mapping[str, Any], root: Folder, *, overwrite: bool = False) -> Path:
+    """Write the page of a loop, its results as JSON, its certificate and its figure.
+
+    Args:
+        analysis: the results.
+        document: the same as JSON values, with the name of the loop as ``loop``.
+        root: folder of the files.
+        overwrite: whether files of these names that no such command made may be replaced.
+
+    Returns:
+        Path of ``loop.html``.
+
+    Raises:
+        ConfigurationError: another file is in the way.
+        FileFormatError: a folder that cannot be written to.
+    """
+    analysis.certificates[0].save(root.path / CERTIFICATE)
+    write_json(root.path / JSON, document)
+    header, rows = loop_table(analysis)
+    sections = (
+        Section("margins", "Rates and margins", "", (Table(header, rows[1:], (1, 2)),), _figures(analysis, header[1])),
+        Section("scope", "Notes", notes=loop_notes(analysis), boxes=SCOPE),
+    )
+    title = f"{verdict_word(analysis.certificates[0].verdict)}: {printable(document['loop'])}, {header[1]}."
+    kicker = f"Stability of a control loop · {size_words(analysis)}"
+    return write_page(root, PAGE, title, kicker, sections, [(n, n) for n in (JSON, CERTIFICATE)], "loop", overwrite)
+
+
+def _figures(analysis: LoopAnalysis, slopes: str) -> list[Figure]:
+    """Return the picture of the Nyquist curve with the circle, and of the proved decay; none for several channels."""
+    for certificate in analysis.certificates:
+        with contextlib.suppress(StabilityError):  # several channels, or slopes below 0
+            curve = nyquist(certificate.subject)
+            title = f"The circle criterion {'holds' if curve.holds else 'does not hold'} for {slopes}."
+            reading = f"{READING} Right: proved bound on the distance of two states."
+            values = {"frequency": curve.frequencies, "real": curve.values.real, "imag": curve.values.imag}
+            return [Figure("nyquist", title, reading, "", pd.DataFrame(values), partial(_draw, analysis, curve))]
+    return []
+
+
+def _draw(analysis: LoopAnalysis, curve: Nyquist) -> Drawing:
+    drawing = blank(height=2.8)
+    left, right = drawing.subplots(1, 2, width_ratios=(1, 2))
+    draw_curve(left, curve)
+    left.set_title("Nyquist curve")
+    proved = [(proved_pairs(c), name) for c, name in zip(analysis.certificates, loop_table(analysis)[0][1:])]
+    pairs, name = next(filter(lambda part: part[0], proved), ([], ""))
+    draw_envelope(pairs, analysis.system.is_discrete, right, f"Proved decay, {name}" if pairs else "No decay is proved")
+    if pairs:
+        logarithmic(right.yaxis)
+        right.lines[0].set(color=PROVEN)
+    return drawing
