@@ -142,7 +142,9 @@ class FixedPoints(Displayed):
             axes.scatter(*((self.slow_points - centre) @ directions).T, marker=".", color="k", label="slow point")
         axes.set_xlabel("first principal component of the state")
         axes.set_ylabel("second principal component")
-        axes.set_title(f"{len(self.found)} equilibria, {'proved to be all' if self.complete else 'there may be others'}")
+        axes.set_title(
+            f"{len(self.found)} equilibria, {'proved to be all' if self.complete else 'there may be others'}"
+        )
         axes.margins(y=0.2)
         axes.legend(loc="upper center", ncol=5, frameon=False)
         return axes

@@ -49,7 +49,7 @@ def random_network(kind: str, rng: np.random.Generator) -> DrivenSystem | GatedC
 @pytest.mark.parametrize("kind", ["tanh", "midpoint", "wide", "sigmoid", "saturation", "relu", "lstm", "gru"])
 def test_none_is_missed_where_the_list_is_proved_complete(kind: str, rng: np.random.Generator) -> None:
     complete = several = 0
-    for _ in range(12):
+    for _ in range(8):
         network, u = random_network(kind, rng), 0.3 * rng.normal(size=1)
         box = (-30, 30) if kind == "relu" else None
         found = fixed_points(network, u, box=box, starts=4, max_boxes=20_000)
@@ -61,7 +61,7 @@ def test_none_is_missed_where_the_list_is_proved_complete(kind: str, rng: np.ran
             assert all(np.abs(values - value).min() < 1e-6 for value in expected)
         if not found.complete:
             continue
-        for start in rng.uniform(*found.box, size=(60, network.states)):
+        for start in rng.uniform(*found.box, size=(40, network.states)):
             with np.errstate(all="ignore"):
                 state = newton_equilibrium(network, start, u)
             if state is None or np.abs(equilibrium_residual(network, state, u)).max() > 1e-12:
@@ -70,8 +70,8 @@ def test_none_is_missed_where_the_list_is_proved_complete(kind: str, rng: np.ran
             # the default box contains every equilibrium; a gate of a GRU far outside rounds to 1, which is no proof
             assert inside or kind in ("relu", "gru")
             assert not inside or np.abs(found.points - state).max(axis=1).min(initial=np.inf) < 1e-6
-    assert complete >= 10
-    assert several >= 2
+    assert complete >= 6
+    assert several >= 1
 
 
 @pytest.mark.parametrize(
