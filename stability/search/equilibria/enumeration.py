@@ -53,7 +53,7 @@ def fixed_points(
         input: ``(p,)`` constant input; zero by default.
         box: ``(low, high)`` of the states, numbers or ``(n,)``; by default a box that is proved to contain every
             equilibrium. There is none for unbounded activations and for networks with integrators.
-        max_boxes: most boxes to examine; by default 100,000, fewer beyond 15 unknowns.
+        max_boxes: most boxes to examine; by default 400,000, fewer for more than 8 unknowns.
         starts: number of random and simulated states from which Newton's method starts.
         states: ``(k, n)`` further starts, for example states that the network visits on its data.
         slow: number of starts from which the speed is minimized, to find slow points; those of ``states`` come first.
