@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from stability.search.criteria.multiplier import multiplier_criterion
     from stability.search.criteria.small_gain import circle_criterion
     from stability.search.criteria.theorem1 import Theorem1, theorem1
+    from stability.search.equilibria.enumeration import fixed_points
+    from stability.search.equilibria.result import FixedPoint, FixedPoints
     from stability.search.gains.gain import Gain
     from stability.search.gains.lure import incremental_gain
     from stability.search.input_sets.bounded import bounded
@@ -69,6 +71,8 @@ _NAMES = {
         "ConfigurationError DimensionError FileFormatError IllPosedError NonFiniteError RankError StabilityError "
         "UnsupportedError"
     ),
+    "stability.search.equilibria.enumeration": "fixed_points",
+    "stability.search.equilibria.result": "FixedPoint FixedPoints",
     "stability.search.gains.gain": "Gain",
     "stability.search.gains.lure": "incremental_gain",
     "stability.kernel.systems.gated_cell": "GatedCell",
@@ -99,7 +103,7 @@ __all__ = [
     "largest_step", "memory_horizon", "multiplier_criterion", "nyquist", "recovery_time", "refute", "regional",
     "smallest_overshoot", "step_margin", "theorem1", "verify",
     "ConfigurationError", "DimensionError", "FileFormatError", "IllPosedError", "NonFiniteError", "RankError",
-    "StabilityError", "UnsupportedError", "ExecutionModel",
+    "StabilityError", "UnsupportedError", "ExecutionModel", "FixedPoint", "FixedPoints", "fixed_points",
 ]  # fmt: skip
 
 

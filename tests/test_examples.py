@@ -161,3 +161,11 @@ def test_a_state_in_int8_stays_within_its_proved_bound(tmp_path, monkeypatch, ca
     assert len(numbers) == 4
     assert all(0.0 < measured <= bound for bound, measured, _ in numbers)
     assert all(accuracy > 0.6 for *_, accuracy in numbers)
+
+
+def test_a_flip_flop_of_two_bits_has_four_stable_fixed_points_and_no_others(tmp_path, monkeypatch, capsys):
+    lines = play("flip_flop.py", tmp_path, monkeypatch, capsys).splitlines()
+    assert lines[-11] == "9 fixed points, no others: True"
+    remembered = {tuple(round(float(x)) for x in re.findall(r"[+-]\d\.\d+", row)) for row in lines if "stable " in row}
+    assert remembered == {(1, 1), (1, -1), (-1, 1), (-1, -1)}
+    assert (tmp_path / "fixed_points.png").stat().st_size > 1000

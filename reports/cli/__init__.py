@@ -48,7 +48,7 @@ ENDS: dict[type[BaseException], Callable[[Any], tuple[str, str, int]]] = {
 COMMANDS = {
     "report": "report", "train": "train", "certify": "certify", "verify": "verify", "compare": "compare",
     "hessian": "analyzers", "attack": "analyzers", "noise": "analyzers", "radius": "radius", "study": "study",
-    "loop": "loop", "repair": "repair", "sweep": "sweep", "doctor": "doctor",
+    "loop": "loop", "fixed-points": "fixed_points", "repair": "repair", "sweep": "sweep", "doctor": "doctor",
 }  # fmt: skip
 """Module of each command, in the order of the help."""
 SETTINGS: dict[str, Any] = {
@@ -65,7 +65,7 @@ class Loaded(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         module = import_module(f".{COMMANDS[name]}", __package__)
         alone = typer.Typer(**SETTINGS)
-        alone.command(name, cls=Command, epilog=epilog(name))(flat(getattr(module, name)))
+        alone.command(name, cls=Command, epilog=epilog(name))(flat(getattr(module, name.replace("-", "_"))))
         return get_command(alone)
 
     def __iter__(self) -> Iterator[str]:

@@ -89,6 +89,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "stability repair runs/mamba2 --out runs/floored",
         "stability repair mamba-130m --text prose.txt --floor 0.01 --out floored",
     ),
+    "fixed-points": (
+        "stability fixed-points runs/mine",
+        "stability fixed-points rnn.pt --cell rnn_tanh --input 0.5,0 --json",
+    ),
     "sweep": ("stability sweep sweep.toml", "stability sweep sweep.toml --workers 4 --json"),
     "doctor": ("stability doctor", "stability doctor --json"),
 }

@@ -1,0 +1,1 @@
+"""All equilibria of a network under a constant input, and proofs that there are no others."""
