@@ -31,6 +31,8 @@ _SLOW = 0.02
 """Share of the equilibrium's own decay that the default rate asks for: slower decay gives larger regions."""
 _STEPS = (1.5, 1.2, 1.07)
 """Factors on the bounds of pre-activations in the pattern search, in turn."""
+_WIDEST = (50.0, 10.0, 2.0)
+"""Largest half axes of the ellipsoid, over those of a region without saturation: tried in turn, as accuracy needs."""
 _LOCAL = ("tanh", "sin", "deadzone")
 """Nonlinearities whose sector depends on the bound of the pre-activation."""
 
@@ -47,10 +49,14 @@ def attraction(loop: ControlLoop, rate: float | None, box: Any, deadline: Deadli
         return _open(f"the equilibrium 0 of the loop is not stable (excess {excess:.3g})")
     if rate is None:
         rate = 1.0 + _SLOW * excess if loop.is_discrete else -_SLOW * excess
-    search = _Search(loop, rate, [i for i in range(loop.states) if box is None or box[i] > 0], linear, deadline)
-    search.run()
-    claim = None if search.solution is None else _proved(loop, rate, search.reach, *search.solution, box)
-    return claim or _open(f"no ellipsoid was proved at the rate {rate:.6g} in {search.attempts} attempts")
+    plane = [i for i in range(loop.states) if box is None or box[i] > 0]
+    for widest in _WIDEST:
+        search = _Search(loop, rate, plane, linear, widest, deadline)
+        search.run()
+        claim = None if search.solution is None else _proved(loop, rate, search.reach, *search.solution, box)
+        if claim is not None:
+            return claim
+    return _open(f"no ellipsoid was proved at the rate {rate:.6g}")
 
 
 def _open(reason: str) -> Claim:
@@ -66,8 +72,10 @@ class _Search:
         reach: its bounds of the pre-activations, ``(m,)``.
     """
 
-    def __init__(self, loop: ControlLoop, rate: float, plane: list[int], linear: Array, deadline: Deadline) -> None:
-        self.loop, self.rate, self.plane, self.deadline = loop, rate, plane, deadline
+    def __init__(
+        self, loop: ControlLoop, rate: float, plane: list[int], linear: Array, widest: float, deadline: Deadline
+    ) -> None:
+        self.loop, self.rate, self.plane, self.widest, self.deadline = loop, rate, plane, widest, deadline
         self.attempts, self.best, self.solution, self.reach = 0, -math.inf, None, np.full(loop.channels, 0.1)
         lyapunov = solve_discrete_lyapunov if loop.is_discrete else solve_continuous_lyapunov
         Q = lyapunov(linear, np.eye(loop.states) if loop.is_discrete else -np.eye(loop.states))
@@ -84,9 +92,8 @@ class _Search:
         low[loop.clipped] = 0.0
         A, B = np.linalg.solve(into, loop.A @ into), np.linalg.solve(into, loop.B)
         system = LureSystem(A, B, loop.C @ into, loop.D, (low, high), loop.dt)
-        found = pose_attraction(
-            system, self.rate, loop.clipped, reach, np.linalg.inv(into)[:, self.plane], self.deadline
-        )
+        plane = np.linalg.inv(into)[:, self.plane]
+        found = pose_attraction(system, self.rate, loop.clipped, reach, plane, self.widest, self.deadline)
         if found is None:
             return False
         P, G = (np.linalg.solve(into.T, part.T).T for part in (np.linalg.solve(into.T, found[0]), found[2]))
@@ -117,7 +124,8 @@ def _proved(
 ) -> Claim | None:
     """Return the claim at a slightly lower level, with multipliers of the channels of slope 1 that the rule accepts."""
     eigenvalues = np.linalg.eigvalsh(P)
-    p_min, p_max = float(eigenvalues[0]) * (1 - 1e-9), float(eigenvalues[-1]) * (1 + 1e-9)
+    p_max = float(eigenvalues[-1]) * (1 + 1e-9)
+    p_min = float(eigenvalues[0]) * (1 - 1e-9) - 1e-12 * p_max
     if not p_min > 0:
         return None
     swing = ellipsoid_reach(P, p_min, 1.0, Ball.exact(np.vstack([loop.C, G])))
