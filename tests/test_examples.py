@@ -161,3 +161,10 @@ def test_a_state_in_int8_stays_within_its_proved_bound(tmp_path, monkeypatch, ca
     assert len(numbers) == 4
     assert all(0.0 < measured <= bound for bound, measured, _ in numbers)
     assert all(accuracy > 0.6 for *_, accuracy in numbers)
+
+
+@pytest.mark.slow
+def test_the_certified_region_of_the_pendulum_fills_half_of_the_simulated_one(tmp_path, monkeypatch, capsys):
+    out = play("pendulum.py", tmp_path, monkeypatch, capsys)
+    assert int(re.findall(r"simulated area: (\d+)%", out)[0]) >= 50
+    assert (tmp_path / "pendulum.svg").stat().st_size > 1000
