@@ -7,6 +7,7 @@ bounds widens it.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,12 @@ def attraction(loop: ControlLoop, rate: float | None, box: Any, deadline: Deadli
         rate = 1.0 + _SLOW * excess if loop.is_discrete else -_SLOW * excess
     plane = [i for i in range(loop.states) if box is None or box[i] > 0]
     for widest in _WIDEST:
-        search = _Search(loop, rate, plane, linear, widest, deadline)
-        search.run()
-        claim = None if search.solution is None else _proved(loop, rate, search.reach, *search.solution, box)
+        try:
+            search = _Search(loop, rate, plane, widest * _unsaturated(loop, linear), deadline)
+            search.run()
+            claim = None if search.solution is None else _proved(loop, rate, search.reach, *search.solution, box)
+        except (np.linalg.LinAlgError, ValueError):  # LAPACK on extreme entries
+            claim = None
         if claim is not None:
             return claim
     return _open(f"no ellipsoid was proved at the rate {rate:.6g}")
@@ -63,24 +67,37 @@ def _open(reason: str) -> Claim:
     return Claim("attraction", f"A region of attraction was not found: {reason}.", Verdict.INCONCLUSIVE)
 
 
+def _unsaturated(loop: ControlLoop, linear: Array) -> Array:
+    """Return ``T``: ``T T^T`` is the shape of an ellipsoid with ``|z| <= 1`` that the linear loop leaves invariant."""
+    lyapunov = solve_discrete_lyapunov if loop.is_discrete else solve_continuous_lyapunov
+    Q = lyapunov(linear, np.eye(loop.states) if loop.is_discrete else -np.eye(loop.states))
+    C = np.linalg.solve(np.eye(loop.channels) - loop.D, loop.C)
+    return np.linalg.cholesky(Q / np.einsum("ij,jk,ik->i", C, Q, C).max())
+
+
+@dataclass
 class _Search:
-    """Pattern search in the bounds of the pre-activations, in coordinates of an ellipsoid without saturation.
+    """Pattern search in the bounds of the pre-activations.
 
     Attributes:
-        attempts: number of semidefinite programs solved.
+        loop: the loop.
+        rate: rate of the decay.
+        plane: coordinates in which initial states lie.
+        into: ``(n, n)`` coordinates of the program, whose unit ball limits the ellipsoid.
+        deadline: time limit.
         solution: ``P``, multipliers and ``G`` of the largest section found, or ``None``.
         reach: its bounds of the pre-activations, ``(m,)``.
     """
 
-    def __init__(
-        self, loop: ControlLoop, rate: float, plane: list[int], linear: Array, widest: float, deadline: Deadline
-    ) -> None:
-        self.loop, self.rate, self.plane, self.widest, self.deadline = loop, rate, plane, widest, deadline
-        self.attempts, self.best, self.solution, self.reach = 0, -math.inf, None, np.full(loop.channels, 0.1)
-        lyapunov = solve_discrete_lyapunov if loop.is_discrete else solve_continuous_lyapunov
-        Q = lyapunov(linear, np.eye(loop.states) if loop.is_discrete else -np.eye(loop.states))
-        C = np.linalg.solve(np.eye(loop.channels) - loop.D, loop.C)
-        self.into = np.linalg.cholesky(Q / np.einsum("ij,jk,ik->i", C, Q, C).max())
+    loop: ControlLoop
+    rate: float
+    plane: list[int]
+    into: Array
+    deadline: Deadline
+    attempts: int = 0
+    size: float = -math.inf
+    solution: tuple[Array, Array, Array] | None = None
+    reach: Array = field(default_factory=lambda: np.zeros(0))
 
     def improves(self, reach: Array) -> bool:
         """Solve the program for bounds of the pre-activations; keep its solution if its section is larger."""
@@ -93,21 +110,21 @@ class _Search:
         A, B = np.linalg.solve(into, loop.A @ into), np.linalg.solve(into, loop.B)
         system = LureSystem(A, B, loop.C @ into, loop.D, (low, high), loop.dt)
         plane = np.linalg.inv(into)[:, self.plane]
-        found = pose_attraction(system, self.rate, loop.clipped, reach, plane, self.widest, self.deadline)
+        found = pose_attraction(system, self.rate, loop.clipped, reach, plane, self.deadline)
         if found is None:
             return False
         P, G = (np.linalg.solve(into.T, part.T).T for part in (np.linalg.solve(into.T, found[0]), found[2]))
-        P = 0.5 * (P + P.T)
-        sign, size = np.linalg.slogdet(P[np.ix_(self.plane, self.plane)])
-        if sign <= 0.0 or -size <= self.best + 1e-4:
+        size = -float(np.linalg.slogdet(P[np.ix_(self.plane, self.plane)])[1])
+        if not size > self.size + 1e-4:
             return False
-        self.best, self.reach, self.solution = -size, reach, (P, found[1], G)
+        self.size, self.reach, self.solution = size, reach, (0.5 * (P + P.T), found[1], G)
         return True
 
     def run(self) -> None:
         """Widen all bounds together, then change one at a time."""
         local = [i for i, name in enumerate(self.loop.activations) if name in _LOCAL]
-        while self.improves(self.reach if self.solution is None else 1.5 * self.reach) and local:
+        self.improves(np.full(self.loop.channels, 0.1))
+        while local and self.improves(1.5 * self.reach):
             pass
         for step in _STEPS:
             while sum(self._change(i, step) or self._change(i, 1.0 / step) for i in local):
@@ -123,13 +140,10 @@ def _proved(
     loop: ControlLoop, rate: float, reach: Array, P: Array, L: Array, G: Array, box: Array | None
 ) -> Claim | None:
     """Return the claim at a slightly lower level, with multipliers of the channels of slope 1 that the rule accepts."""
-    eigenvalues = np.linalg.eigvalsh(P)
-    p_max = float(eigenvalues[-1]) * (1 + 1e-9)
-    p_min = float(eigenvalues[0]) * (1 - 1e-9) - 1e-12 * p_max
-    if not p_min > 0:
-        return None
+    least, *_, p_max = np.linalg.eigvalsh(P) * (1 + 1e-9)
+    p_min = least * (1 - 1e-8) - 1e-12 * p_max
     swing = ellipsoid_reach(P, p_min, 1.0, Ball.exact(np.vstack([loop.C, G])))
-    if swing is None:
+    if swing is None or not p_min > 0:
         return None
     reach = np.where([name == "saturation" for name in loop.activations], 1e30, reach)
     level = min(1.0, (1.0 - 1e-9) / float((swing / np.append(reach, np.ones(len(G)))).max()) ** 2)
@@ -138,8 +152,8 @@ def _proved(
         "P": P,
         "rate": rate,
         "overshoot": math.sqrt(p_max / p_min) * (1 + 1e-12),
-        "p_min": p_min,
-        "p_max": p_max,
+        "p_min": float(p_min),
+        "p_max": float(p_max),
         "level": level,
         "reach": reach,
         "G": G,
