@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from stability.kernel.systems.parts import ALL_LAYERS
 from stability.storage.artifacts import ARTIFACTS, STEPS
 
 from ..names import cut, printable
@@ -63,8 +64,11 @@ class ModelRecord:
 
     @property
     def title(self) -> str:
-        """The name for readers."""
-        return cut(printable(self.analysis.get("title") or self.name), LETTERS)
+        """The name for readers, with the part of the model that the claims are about."""
+        path = ((self.certificate or {}).get("meta") or {}).get("part", "").partition(" of ")[0]
+        name = str(self.analysis.get("title") or self.name)
+        whole = path in ("", ALL_LAYERS) or path in name
+        return cut(printable(name if whole else f"{path} of {name}"), LETTERS)
 
     @property
     def analysis(self) -> Mapping[str, Any]:

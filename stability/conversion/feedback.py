@@ -109,9 +109,9 @@ def feedback(
         plant: a state space or transfer function of ``python-control`` or ``scipy.signal``; matrices ``(A, B, C, D)``
             or ``(A, B, C, D, dt)``; a ``LureSystem`` or ``DrivenSystem``, whose outputs are its states; or
             ``(LureSystem, F, G)``, where the input enters the state by ``F (n, p)`` and the output is ``G x``.
-        controller: the same, a matrix of static gains, or a list of these in series, such as ``[layer, K]``. With
-            ``stability.models`` imported also a layer, a module of ``torch.nn`` with or without linear layers, and
-            the path of a file, such as an ONNX file.
+        controller: the same, a number or matrix of static gains, or a list of these in series, such as ``[layer, K]``.
+            With ``stability.models`` imported also a layer, a module of ``torch.nn`` with or without linear layers,
+            and the path of a file, such as an ONNX file.
         sign: -1 for negative feedback (the default of textbooks), +1 for positive feedback.
         dt: sampling period of a continuous linear plant with a discrete controller. The plant is discretized exactly
             for inputs that are constant between samples (zero-order hold).
@@ -156,6 +156,7 @@ def feedback(
     (first,) = _components(plant, "plant", 0)
     step = first.step if dt is None else as_step(dt)
     first = _sampled(first, step) if first.step is None and step is not None else first
+    controller = np.array([[controller]]) if isinstance(controller, (int, float)) else controller
     ring = [first, *_components(controller, "controller", len(first.parts["yu"]))]
     signs, p = [1.0] * (len(ring) - 1) + [float(sign)], first.parts["yu"].shape[1]
     if delay:
@@ -169,8 +170,7 @@ def feedback(
     parts = _close(ring, signs + [1.0] * (len(ring) - len(signs)), int(external == "reference"))
     if not any(isinstance(component.kind, GatedCell) for component in ring):
         return _system(parts, ring, step, name, external is not None)
-    maps = [(c.kind, len(c.parts["zu"])) for c in ring if len(c.parts["zu"])]
-    return GatedLoop(parts, maps, step, name)
+    return GatedLoop(parts, [(c.kind, len(c.parts["zu"])) for c in ring if len(c.parts["zu"])], step, name)
 
 
 def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float | None, name: str, driven: bool) -> Any:
@@ -271,7 +271,7 @@ def _components(value: Any, name: str, width: int) -> list[Component]:
             out += _components(layer, name, len(out[-1].parts["yu"]) if out else width)
         return out
     if recurrent and isinstance(value, np.ndarray):
-        return [Component({"yu": as_matrix("controller", np.atleast_2d(value))})]
+        return [Component({"yu": as_matrix("controller", value)})]
     if is_linear_system(value) or (isinstance(value, tuple) and not isinstance(value[0], LureSystem)):
         plant = as_plant(value)
         return [Component(dict(zip(("xx", "xu", "yx", "yu"), vars(plant).values())), step=plant.dt, name=name)]

@@ -140,8 +140,9 @@ def _proved(
     loop: ControlLoop, rate: float, reach: Array, P: Array, L: Array, G: Array, box: Array | None
 ) -> Claim | None:
     """Return the claim at a slightly lower level, with multipliers of the channels of slope 1 that the rule accepts."""
-    least, *_, p_max = np.linalg.eigvalsh(P) * (1 + 1e-9)
-    p_min = least * (1 - 1e-8) - 1e-12 * p_max
+    eigenvalues = np.linalg.eigvalsh(P)
+    p_max = float(eigenvalues[-1]) * (1 + 1e-9)
+    p_min = float(eigenvalues[0]) * (1 - 1e-9) - 1e-12 * p_max
     swing = ellipsoid_reach(P, p_min, 1.0, Ball.exact(np.vstack([loop.C, G])))
     if swing is None or not p_min > 0:
         return None
@@ -152,8 +153,8 @@ def _proved(
         "P": P,
         "rate": rate,
         "overshoot": math.sqrt(p_max / p_min) * (1 + 1e-12),
-        "p_min": float(p_min),
-        "p_max": float(p_max),
+        "p_min": p_min,
+        "p_max": p_max,
         "level": level,
         "reach": reach,
         "G": G,

@@ -52,6 +52,7 @@ def test_linear_loops_are_those_of_python_control(dt, sign, rng) -> None:
 
 def test_loops_of_other_kinds_have_the_eigenvalues_of_matrices_by_hand() -> None:
     K = np.array([[0.7]])
+    assert feedback(PLANT, 0.7).system.A.tolist() == feedback(PLANT, K).system.A.tolist()
     assert eigenvalues(feedback(PLANT, K).system.A) == pytest.approx(eigenvalues(A - B @ K @ C))
     assert eigenvalues(feedback(PLANT, K, dt=DT).system.A) == pytest.approx(eigenvalues(AD - BD @ K @ C))
     rest = [[-K @ C, np.zeros((1, 2))], [np.zeros((1, 2)), np.array([[1.0, 0.0]])]]
@@ -135,9 +136,10 @@ def test_a_stack_is_its_layers_in_series() -> None:
 def test_the_linearization_of_a_gated_loop_refutes_it_where_it_is_unstable(rng) -> None:
     cell = GatedCell("gru", rng.normal(size=(6, 1)), rng.normal(size=(6, 2)), rng.normal(size=6))
     loop = feedback(PLANT, [cell, 0.1 * READ], dt=DT)
-    x, r, step = rng.normal(size=4), np.array([0.3]), 1e-6
-    moved = [(loop.advance(x + d, r) - loop.advance(x - d, r)) / (2 * step) for d in step * np.eye(4)]
-    np.testing.assert_allclose(loop.jacobian(x, r), np.transpose(moved), atol=1e-8)
+    deep = feedback(PLANT, [cell, READ, cell, READ, "tanh"], dt=DT, saturation=5.0)
+    x, r, step = rng.normal(size=deep.states), np.array([0.3]), 1e-6
+    moved = [(deep.advance(x + d, r) - deep.advance(x - d, r)) / (2 * step) for d in step * np.eye(len(x))]
+    np.testing.assert_allclose(deep.jacobian(x, r), np.transpose(moved), atol=1e-8)
     assert certify(loop).verdict == "inconclusive"
     unstable = feedback(PLANT, [cell, 60.0 * READ], dt=DT, delay=3)
     certificate = certify(unstable)
@@ -179,6 +181,7 @@ WITH_D = (A, B, C, np.ones((1, 1)))
         (PLANT, CELL, {"dt": 0.1, "slope": (0, 1)}, UnsupportedError),
         (CELL, np.eye(1), {}, UnsupportedError),
         (PLANT, "no such thing", {}, StabilityError),
+        (PLANT, [[1.0]], {}, StabilityError),
     ],
 )
 def test_loops_that_are_none_are_refused(plant, controller, options, error) -> None:
