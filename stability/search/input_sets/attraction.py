@@ -17,7 +17,7 @@ from stability.arguments import as_vector
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.format.claims import Claim, Verdict
-from stability.kernel.reachability.ellipsoid_region import ellipsoid_reach
+from stability.kernel.reachability.ellipsoid_region import ellipsoid_reach, through_loop
 from stability.kernel.systems.driven import ControlLoop
 from stability.kernel.systems.lure import LureSystem
 from stability.proposals import accepted_claim
@@ -34,6 +34,7 @@ _STEPS = (1.5, 1.2, 1.07)
 """Factors on the bounds of pre-activations in the pattern search, in turn."""
 _WIDEST = (50.0, 10.0, 2.0)
 """Largest half axes of the ellipsoid, over those of a region without saturation: tried in turn, as accuracy needs."""
+_UNLIMITED = 1e30
 _LOCAL = ("tanh", "sin", "deadzone")
 """Nonlinearities whose sector depends on the bound of the pre-activation."""
 
@@ -55,7 +56,7 @@ def attraction(loop: ControlLoop, rate: float | None, box: Any, deadline: Deadli
         try:
             search = _Search(loop, rate, plane, widest * _unsaturated(loop, linear), deadline)
             search.run()
-            claim = None if search.solution is None else _proved(loop, rate, search.reach, *search.solution, box)
+            claim = _proved(search, box)
         except (np.linalg.LinAlgError, ValueError):  # LAPACK on extreme entries
             claim = None
         if claim is not None:
@@ -85,8 +86,10 @@ class _Search:
         plane: coordinates in which initial states lie.
         into: ``(n, n)`` coordinates of the program, whose unit ball limits the ellipsoid.
         deadline: time limit.
-        solution: ``P``, multipliers and ``G`` of the largest section found, or ``None``.
-        reach: its bounds of the pre-activations, ``(m,)``.
+        attempts: number of programs solved.
+        size: logarithm of the squared volume of the largest section found.
+        swing: bounds of ``C x``, ``(m,)``, by which it was found; there are none for saturated channels.
+        solution: the data ``reach``, ``P``, ``L`` and ``G`` of its proof, or ``None``.
     """
 
     loop: ControlLoop
@@ -96,62 +99,65 @@ class _Search:
     deadline: Deadline
     attempts: int = 0
     size: float = -math.inf
-    solution: tuple[Array, Array, Array] | None = None
-    reach: Array = field(default_factory=lambda: np.zeros(0))
+    swing: Array = field(default_factory=lambda: np.zeros(0))
+    solution: tuple[Array, Array, Array, Array] | None = None
 
-    def improves(self, reach: Array) -> bool:
-        """Solve the program for bounds of the pre-activations; keep its solution if its section is larger."""
+    def improves(self, swing: Array) -> bool:
+        """Solve the program for bounds of ``C x``; keep its solution if its section is larger."""
         if self.attempts >= _ATTEMPTS or self.deadline.over:
             return False
         self.attempts += 1
         loop, into = self.loop, self.into
+        reach = through_loop(np.abs(loop.D) * np.maximum(-loop.alpha, loop.beta), swing)
+        if reach is None:
+            return False
         low, high = loop.sectors(reach)
         low[loop.clipped] = 0.0
         A, B = np.linalg.solve(into, loop.A @ into), np.linalg.solve(into, loop.B)
         system = LureSystem(A, B, loop.C @ into, loop.D, (low, high), loop.dt)
         plane = np.linalg.inv(into)[:, self.plane]
-        found = pose_attraction(system, self.rate, loop.clipped, reach, plane, self.deadline)
+        found = pose_attraction(system, self.rate, loop.clipped, swing, plane, self.deadline)
         if found is None:
             return False
         P, G = (np.linalg.solve(into.T, part.T).T for part in (np.linalg.solve(into.T, found[0]), found[2]))
         size = -float(np.linalg.slogdet(P[np.ix_(self.plane, self.plane)])[1])
         if not size > self.size + 1e-4:
             return False
-        self.size, self.reach, self.solution = size, reach, (0.5 * (P + P.T), found[1], G)
+        self.size, self.swing, self.solution = size, swing, (reach, 0.5 * (P + P.T), found[1], G)
         return True
 
     def run(self) -> None:
         """Widen all bounds together, then change one at a time."""
         local = [i for i, name in enumerate(self.loop.activations) if name in _LOCAL]
-        self.improves(np.full(self.loop.channels, 0.1))
-        while local and self.improves(1.5 * self.reach):
+        self.improves(np.where(np.isin(np.arange(self.loop.channels), self.loop.clipped), _UNLIMITED, 0.1))
+        while local and self.improves(np.minimum(1.5 * self.swing, _UNLIMITED)):
             pass
         for step in _STEPS:
             while sum(self._change(i, step) or self._change(i, 1.0 / step) for i in local):
                 pass
 
     def _change(self, channel: int, factor: float) -> bool:
-        reach = self.reach.copy()
-        reach[channel] *= factor
-        return self.improves(reach)
+        swing = self.swing.copy()
+        swing[channel] *= factor
+        return self.improves(swing)
 
 
-def _proved(
-    loop: ControlLoop, rate: float, reach: Array, P: Array, L: Array, G: Array, box: Array | None
-) -> Claim | None:
+def _proved(search: _Search, box: Array | None) -> Claim | None:
     """Return the claim at a slightly lower level, with multipliers of the channels of slope 1 that the rule accepts."""
+    if search.solution is None:
+        return None
+    loop, (reach, P, L, G) = search.loop, search.solution
     eigenvalues = np.linalg.eigvalsh(P)
     p_max = float(eigenvalues[-1]) * (1 + 1e-9)
     p_min = float(eigenvalues[0]) * (1 - 1e-9) - 1e-12 * p_max
     swing = ellipsoid_reach(P, p_min, 1.0, Ball.exact(np.vstack([loop.C, G])))
     if swing is None or not p_min > 0:
         return None
-    reach = np.where([name == "saturation" for name in loop.activations], 1e30, reach)
-    level = min(1.0, (1.0 - 1e-9) / float((swing / np.append(reach, np.ones(len(G)))).max()) ** 2)
+    level = min(1.0, (1.0 - 1e-9) / float((swing / np.append(search.swing, np.ones(len(G)))).max()) ** 2)
     shape = _largest_box(P) if box is None else box
     data: dict[str, Any] = {
         "P": P,
-        "rate": rate,
+        "rate": search.rate,
         "overshoot": math.sqrt(p_max / p_min) * (1 + 1e-12),
         "p_min": p_min,
         "p_max": p_max,

@@ -327,7 +327,7 @@ def pose_gain(
 
 
 def pose_attraction(
-    system: LureMatrices, rate: float, clipped: list[int], reach: Array, plane: Array, deadline: Deadline
+    system: LureMatrices, rate: float, clipped: list[int], swing: Array, plane: Array, deadline: Deadline
 ) -> tuple[Array, Array, Array] | None:
     r"""Maximize an ellipsoid ``x^T Q^{-1} x <= 1`` in the inequality of ``attraction_lmi``, in the variables ``Q``.
 
@@ -335,10 +335,10 @@ def pose_attraction(
     the volume of the ellipsoid's section by a subspace. Some regions are unbounded: ``Q <= I`` limits the half axes.
 
     Args:
-        system: the loop, with its sectors within ``reach`` as slopes, [0, 1] for saturated channels.
+        system: the loop, with its sectors in the ellipsoid as slopes, [0, 1] for saturated channels.
         rate: rate of the decay.
         clipped: saturated channels.
-        reach: ``(m,)`` largest pre-activations that the sectors allow.
+        swing: ``(m,)`` largest entries of ``C x`` that the sectors allow.
         plane: ``(n, k)`` basis of the subspace.
         deadline: time limit of the solver.
 
@@ -361,7 +361,7 @@ def pose_attraction(
     else:
         flow = A @ Q + Q @ A.T + 2.02 * rate * Q
         M = cp.bmat([[-flow, -supply.T - B @ S], [-supply - (B @ S).T, coupled]])
-    limits = [system.C[i] @ Q @ system.C[i] <= reach[i] ** 2 for i in range(m) if i not in clipped]
+    limits = [system.C[i] @ Q @ system.C[i] <= swing[i] ** 2 for i in range(m) if i not in clipped]
     rows = [cp.reshape(Y[row], (1, n), order="C") for row in range(len(clipped))]
     limits += [_symmetric(cp.bmat([[np.ones((1, 1)), g], [g.T, Q]])) >> 0 for g in rows]
     section, root = cp.Variable((k, k), symmetric=True), cp.Variable((k, k))
