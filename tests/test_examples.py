@@ -169,3 +169,10 @@ def test_a_flip_flop_of_two_bits_has_four_stable_fixed_points_and_no_others(tmp_
     remembered = {tuple(round(float(x)) for x in re.findall(r"[+-]\d\.\d+", row)) for row in lines if "stable " in row}
     assert remembered == {(1, 1), (1, -1), (-1, 1), (-1, -1)}
     assert (tmp_path / "fixed_points.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_the_certified_region_of_the_pendulum_fills_half_of_the_simulated_one(tmp_path, monkeypatch, capsys):
+    out = play("pendulum.py", tmp_path, monkeypatch, capsys)
+    assert int(re.findall(r"simulated area: (\d+)%", out)[0]) >= 50
+    assert (tmp_path / "pendulum.svg").stat().st_size > 1000

@@ -20,7 +20,18 @@ from stability.search.solvers.hinf import hinf_norm
 from stability.systems import DrivenSystem, LureSystem
 from stability.verification import verify_claim
 
-NAMES = ("contraction", "equilibrium", "bounded", "regional", "attraction", "gain", "nonexpansive", "state_bound", "decay", "")
+NAMES = (
+    "contraction",
+    "equilibrium",
+    "bounded",
+    "regional",
+    "attraction",
+    "gain",
+    "nonexpansive",
+    "state_bound",
+    "decay",
+    "",
+)
 KINDS = sorted(RULES)
 BAD_NUMBERS = (True, None, "1", [1.0], float("nan"), float("inf"), 10**400, 2**53 + 1, 1j)
 

@@ -23,8 +23,6 @@ from stability.search.solvers.state_space import StateSpace
 Array = np.ndarray
 MAX_STATES = 160
 """Most states of a system: with more, the dense program needs more memory than a workstation has."""
-WIDEST = 20.0
-"""Largest half axis of a region of attraction in the caller's units; some regions are unbounded."""
 MAX_SIZE = 400  # most rows of the inequality
 CLARABEL_STATES = 32
 """Most states for Clarabel: with more, an interior-point method takes minutes."""
@@ -329,19 +327,18 @@ def pose_gain(
 
 
 def pose_attraction(
-    system: LureMatrices, rate: float, clipped: list[int], reach: Array, plane: Array, deadline: Deadline
+    system: LureMatrices, rate: float, clipped: list[int], swing: Array, plane: Array, deadline: Deadline
 ) -> tuple[Array, Array, Array] | None:
     r"""Maximize an ellipsoid ``x^T Q^{-1} x <= 1`` in the inequality of ``attraction_lmi``, in the variables ``Q``.
 
     With :math:`\psi = \beta z - w` the inequality is linear in ``Q``, ``S = L^{-1}`` and ``Y = G Q``. The objective is
-    the volume of the ellipsoid's section by a subspace.
+    the volume of the ellipsoid's section by a subspace. Some regions are unbounded: ``Q <= I`` limits the half axes.
 
     Args:
-        system: the loop, with its sectors within ``reach`` as slopes, [0, 1] for saturated channels; its states are
-            scaled so that the ellipsoid has half axes below ``WIDEST``.
+        system: the loop, with its sectors in the ellipsoid as slopes, [0, 1] for saturated channels.
         rate: rate of the decay.
         clipped: saturated channels.
-        reach: ``(m,)`` largest pre-activations that the sectors allow.
+        swing: ``(m,)`` largest entries of ``C x`` that the sectors allow.
         plane: ``(n, k)`` basis of the subspace.
         deadline: time limit of the solver.
 
@@ -350,38 +347,30 @@ def pose_attraction(
     """
     import cvxpy as cp
 
-    n, m = system.B.shape
-    low, high = system.alpha, system.beta
+    (n, m), k, low, high = system.B.shape, plane.shape[1], system.alpha, system.beta
     inner = np.linalg.solve(np.eye(m) - system.D * high, np.hstack([system.C, -system.D]))
     C, D = inner[:, :n], inner[:, n:]
     A, B = system.A + (system.B * high) @ C, system.B @ (high[:, None] * D - np.eye(m))
     Q, s, Y = cp.Variable((n, n), symmetric=True), cp.Variable(m), cp.Variable((len(clipped), n))
-    S, wide, faster = (
-        cp.diag(s),
-        (high - low)[:, None],
-        rate - 0.01 * (1.0 - rate) if system.is_discrete else 1.01 * rate,
-    )
+    S, wide = cp.diag(s), (high - low)[:, None]
     supply = (wide * C) @ Q - np.eye(m)[:, clipped] @ Y
-    coupled = (2 - 1e-4) * S - (wide * D) @ S - ((wide * D) @ S).T
+    coupled = (2 - 1e-4) * S - (wide * D) @ S - ((wide * D) @ S).T  # strict, as is the rate below
     if system.is_discrete:
-        M = cp.bmat([[faster**2 * Q, -supply.T, Q @ A.T], [-supply, coupled, (B @ S).T], [A @ Q, B @ S, Q]])
+        fixed = (1.01 * rate - 0.01) ** 2 * Q
+        M = cp.bmat([[fixed, -supply.T, Q @ A.T], [-supply, coupled, (B @ S).T], [A @ Q, B @ S, Q]])
     else:
-        M = cp.bmat([[-(A @ Q) - Q @ A.T - 2 * faster * Q, -supply.T - B @ S], [-supply - (B @ S).T, coupled]])
-    constraints = [_symmetric(M) >> 0, Q << WIDEST**2 * np.eye(n)]
-    bound = [i for i in range(m) if i not in clipped and np.isfinite(reach[i])]
-    constraints += [system.C[i] @ Q @ system.C[i] <= reach[i] ** 2 for i in bound]
-    for row in range(len(clipped)):
-        g = cp.reshape(Y[row], (1, n), order="C")
-        constraints.append(_symmetric(cp.bmat([[np.ones((1, 1)), g], [g.T, Q]])) >> 0)
-    section = Q if len(plane.T) == n else cp.Variable((len(plane.T), len(plane.T)), symmetric=True)
-    if section is not Q:
-        constraints.append(_symmetric(Q - plane @ section @ plane.T) >> 0)
-    goal = cp.Maximize(cp.log_det(section))
-    status, q, l, y = _solved_values(goal, constraints, "CLARABEL", deadline, 1e-7, Q, s, Y)
-    if status != "solved" or q is None or l is None or y is None or not (l > 0).all():
+        flow = A @ Q + Q @ A.T + 2.02 * rate * Q
+        M = cp.bmat([[-flow, -supply.T - B @ S], [-supply - (B @ S).T, coupled]])
+    limits = [system.C[i] @ Q @ system.C[i] <= swing[i] ** 2 for i in range(m) if i not in clipped]
+    rows = [cp.reshape(Y[row], (1, n), order="C") for row in range(len(clipped))]
+    limits += [_symmetric(cp.bmat([[np.ones((1, 1)), g], [g.T, Q]])) >> 0 for g in rows]
+    section, root = cp.Variable((k, k), symmetric=True), cp.Variable((k, k))
+    corner = cp.bmat([[cp.diag(cp.diag(root)), root.T], [root, section]])  # det(section) >= product of root's diagonal
+    limits += [_symmetric(M) >> 0, Q << np.eye(n), _symmetric(Q - plane @ section @ plane.T) >> 0]
+    limits += [_symmetric(corner) >> 0, *([cp.upper_tri(root) == 0] if k > 1 else [])]
+    goal = cp.Maximize(cp.geo_mean(cp.diag(root)))
+    _, q, l, y = _solved_values(goal, limits, "CLARABEL", deadline, 1e-7, Q, s, Y)
+    if q is None or l is None or y is None or not ((l > 0).all() and np.linalg.eigvalsh(q)[0] > 0):
         return None
-    try:
-        P = np.linalg.inv(q)
-    except np.linalg.LinAlgError:
-        return None
+    P = np.linalg.inv(q)
     return 0.5 * (P + P.T), 1.0 / l, y @ P

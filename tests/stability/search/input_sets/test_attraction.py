@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_continuous_are, solve_discrete_are
 
-from stability import ConfigurationError, DimensionError, Verdict, certify, regional, verify
+from stability import Claim, ConfigurationError, DimensionError, Verdict, certify, regional, verify
 from stability.systems import ControlLoop
 from stability.verification import verify_claim
 
@@ -36,6 +36,11 @@ def pendulum() -> ControlLoop:
     D = np.zeros((4, 4))
     D[3, 1:3] = -6.0, -6.0
     return ControlLoop(A, B, C, D, slope=["sin", "tanh", "tanh", "saturation"], dt=0.02)
+
+
+def chain() -> ControlLoop:
+    """The sine reads the tanh alone."""
+    return ControlLoop([[0.5]], [[0.0, 0.4]], [[1.0], [0.0]], [[0.0, 0.0], [2.0, 0.0]], slope=["tanh", "sin"], dt=1.0)
 
 
 def surface(data, rng, count: int) -> Array:
@@ -83,6 +88,7 @@ def test_starts_in_the_region_of_an_unstable_plant_stay_and_converge(seed):
 def test_a_pendulum_with_a_recurrent_controller_returns(rng):
     assert certify(pendulum()).verdict is not Verdict.CERTIFIED  # no claim for all states
     check(pendulum(), rng, np.array([1.0, 4.0, 0.0, 0.0]))
+    check(chain(), rng)
 
 
 def test_the_scalar_region_is_nearly_the_largest_there_is():
@@ -99,11 +105,16 @@ def test_a_forged_region_is_refused(tmp_path):
     held = dataclasses.replace(certify(loop), claims=(claim,))
     assert next(c for c in verify(held.save(tmp_path / "loop.json")).checks if c.claim == "attraction").valid
     changes = [("level", 1.001), ("box", 1.001), ("G", 1.01), ("G", 0.9), ("reach", 0.99), ("rate", 0.9), ("L", 0.5)]
-    for name, change in changes:
-        data = {**claim.proof.data, name: claim.proof.data[name] * change}
-        value = data["rate"]
-        forged = dataclasses.replace(claim, value=value, proof=dataclasses.replace(claim.proof, data=data))
-        assert not verify_claim(loop, forged).valid, name
+    assert [name for name, factor in changes if not is_refused(loop, claim, name, factor)] == []
+    assert is_refused(chain(), regional(chain()), "reach", np.array([1.0, 0.9]))
+
+
+def is_refused(loop: ControlLoop, claim: Claim, name: str, factor: float | Array) -> bool:
+    assert claim.proof
+    assert verify_claim(loop, claim).valid
+    data = {**claim.proof.data, name: claim.proof.data[name] * factor}
+    proof = dataclasses.replace(claim.proof, data=data)
+    return not verify_claim(loop, dataclasses.replace(claim, value=data["rate"], proof=proof)).valid
 
 
 @pytest.mark.parametrize("name", ["tanh", "sin", "saturation", "deadzone", "leaky_relu", "identity"])
