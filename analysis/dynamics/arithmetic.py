@@ -1,7 +1,7 @@
 """Runs of a network in a given arithmetic, and the state format that a tolerance on the logits needs.
 
 The state is rounded after every step as an ``ExecutionModel`` says, and the run is compared with one in float64. Proved
-bounds come from ``running_bounds`` for one run, and from the claim ``as_it_runs`` for every run; everything else here is
+bounds come from ``running_bounds`` for one run and from the claim ``as_it_runs`` for all runs; everything else here is
 measured.
 """
 
@@ -29,11 +29,9 @@ from stability.kernel.systems.execution import FORMATS
 from stability.search.as_it_runs import as_model, certify_run
 
 from ...models import SequenceModel
-from ...models.recurrent import RecurrentLayer
-from ...models.tensors import state_leaves
 from ..drawn import Curve
 from ..results import Record
-from ..unroll import only_layer
+from ..unroll import flat_state, only_layer, shaped_state
 from .running_bounds import running_bounds
 
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
@@ -140,8 +138,8 @@ def run_in(
         Distances of the states, the outputs of both runs, and a proved bound of the distance to exact arithmetic.
 
     Raises:
-        UnsupportedError: arithmetic that cannot be run here: factors or sums in another format than the results, or
-            flushed subnormal numbers.
+        UnsupportedError: arithmetic that cannot be run here: factors or sums in another format than the results,
+            flushed subnormal numbers, or complex numbers in a narrow format.
 
     Example:
         >>> from stability.models import ElmanRNN
@@ -159,7 +157,11 @@ def run_in(
             parameter.data = parameter.data.to({**DTYPES, **FLOAT8}[execution.weights]).to(parameter.dtype)
     dtype = DTYPES[execution.format]
     exact_model = copy.deepcopy(model).double().eval()
-    states, outputs = _walk(rounded.to(dtype).eval(), x.to(dtype), StateRounding(execution, seed))
+    try:
+        states, outputs = _walk(rounded.to(dtype).eval(), x.to(dtype), StateRounding(execution, seed))
+    except RuntimeError as error:
+        text = f"torch cannot run this network in {execution.format}, give a format for its state only: {error}"
+        raise UnsupportedError(text[:400]) from error
     exact, reference = _walk(exact_model, x.to(dtype).double(), None)
     distances = (states - exact)[1:].norm(dim=2)
     distance = distances.amax(1)
@@ -192,15 +194,14 @@ def _walk(model: nn.Module, x: Tensor, rounding: StateRounding | None) -> tuple[
     outputs = []
     with torch.no_grad():
         prepared, state = layer.begin(x, None)
-        found = [_flat(layer, state).double()]
+        found = [layer.system_state(state).double()]
         for drive in layer.drive(x, prepared).unbind(1):
             state = layer.transition(drive, state, prepared)
             if rounding is not None:
-                stored, acting = rounding(_flat(layer, state))
-                seen, state = _like(layer, state, stored), _like(layer, state, acting)
+                seen, state = (shaped_state(part, state) for part in rounding(flat_state(state)))
             else:
                 seen = state
-            found.append(_flat(layer, seen).double())
+            found.append(layer.system_state(seen).double())
             outputs.append(layer.output(seen, drive, prepared))
         out = torch.stack(outputs, dim=1)
         if isinstance(model, SequenceModel):
@@ -208,27 +209,6 @@ def _walk(model: nn.Module, x: Tensor, rounding: StateRounding | None) -> tuple[
                 {"last": lambda y: y[:, -1], "mean": lambda y: y.mean(1), "all": lambda y: y}[model.reduction](out)
             )
     return torch.stack(found), out.double()
-
-
-def _flat(layer: RecurrentLayer, state: Any) -> Tensor:
-    return layer.system_state(state)
-
-
-def _like(layer: RecurrentLayer, state: Any, flat: Tensor) -> Any:
-    """Convert rows ``(batch, n)`` to a state of the layer."""
-    leaves = state_leaves(state)
-    if any(leaf.is_complex() for leaf in leaves):
-        raise UnsupportedError(f"{type(layer).__name__} has a complex state, which has no rounding here yet")
-    rows, at = [], 0
-    for leaf in leaves:
-        size = leaf[0].numel()
-        rows.append(flat[:, at : at + size].reshape(leaf.shape))
-        at += size
-    return rows[0] if isinstance(state, Tensor) else _nested(state, iter(rows))
-
-
-def _nested(state: Any, rows: Any) -> Any:
-    return tuple(_nested(part, rows) for part in state) if isinstance(state, (tuple, list)) else next(rows)
 
 
 def logit_bound(model: SequenceModel, bound: float, size: float) -> float:

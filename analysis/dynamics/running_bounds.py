@@ -30,7 +30,7 @@ import numpy as np
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball, diagonal_of, system_balls
-from stability.kernel.arithmetic.definiteness import gamma, spectral_bounds
+from stability.kernel.arithmetic.definiteness import gamma, refuse_flushing, spectral_bounds
 from stability.kernel.arithmetic.directed_functions import norm_above, upper
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.format.fields import Refused
@@ -177,6 +177,9 @@ def running_bounds(subject: Any, states: Array, inputs: Array) -> Array | None:
         ``(time, batch)`` upper bounds of the Euclidean distance after each step; infinite where none is known. ``None``
         for other networks, such as implicit ones.
 
+    Raises:
+        ConfigurationError: the processor rounds subnormal numbers to zero.
+
     Example:
         >>> from stability.systems import LureSystem
         >>> net = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[1.2]], dt=1.0), "tanh", [[1.0]])
@@ -186,6 +189,7 @@ def running_bounds(subject: Any, states: Array, inputs: Array) -> Array | None:
         >>> bool((bounds >= 1e-9).all() and (bounds < 1e-8).all())
         True
     """
+    refuse_flushing()
     with np.errstate(all="ignore"):
         step, rate = _step_of(subject), _lipschitz_constant(subject)
         if isinstance(subject, PairwiseSystem):
