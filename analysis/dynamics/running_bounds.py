@@ -6,7 +6,7 @@ errors enclosed, the distance :math:`e_t = y_t - x_t` from the exact trajectory 
 .. math:: e_t = J_t e_{t-1} + s_t + r_t, \qquad |s_t| \le \text{spread}_t(|e_{t-1}|_2),
 
 where ``J_t`` is the Jacobian at ``y`` and the spread bounds how far the difference of two steps is from linear. An
-ellipsoid follows the errors: :math:`(c^T e_t)^2 \le c^T X_t c` for every ``c``. Minkowski's inequality gives, for every
+ellipsoid follows the errors: :math:`(c^T e_t)^2 \le c^T X_t c` for every ``c``. Young's inequality gives, for every
 :math:`\sigma > 0` and :math:`|s_t + r_t|_2 \le g`,
 
 .. math:: X_t = (1 + \sigma) J_t X_{t-1} J_t^T + (1 + 1 / \sigma)\, g^2 I .
@@ -14,7 +14,7 @@ ellipsoid follows the errors: :math:`(c^T e_t)^2 \le c^T X_t c` for every ``c``.
 A map with :math:`|f(x, u) - f(y, u)|_2 \le L |x - y|_2` and ``L`` at most one needs no ellipsoid:
 :math:`|e_t|_2 \le L |e_{t-1}|_2 + |r_t|_2`.
 
-Source: A. B. Kurzhanski, I. Valyi, "Ellipsoidal calculus for estimation and control" (1997), section 2.2.
+Source: A. B. Kurzhanski, I. Valyi, "Ellipsoidal calculus for estimation and control" (1997).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from typing import Any
 
 import numpy as np
 
+from stability.errors import DimensionError
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.activations import activation
-from stability.kernel.arithmetic.balls import Ball, diagonal_of, system_balls
+from stability.kernel.arithmetic.balls import Ball, diagonal_of, row_sum_norm, system_balls
 from stability.kernel.arithmetic.definiteness import gamma, refuse_flushing, spectral_bounds
 from stability.kernel.arithmetic.directed_functions import norm_above, upper
 from stability.kernel.arithmetic.floating_point import EPS
-from stability.kernel.format.fields import Refused
-from stability.kernel.systems.execution import ExecutionModel
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import LayerStack
-from stability.kernel.theorems.step_errors import pair_step_error, stages_of
+from stability.kernel.systems.pair_activations import modrelu, normals
+from stability.kernel.theorems.step_errors import stages_of
 from stability.systems import DrivenSystem, PairwiseSystem
 
 Array = np.ndarray
-ROWS = 2**20
+ROWS = 2**18
 """Entries of the states in one piece of the residuals, which bounds the memory that they need."""
 
 
@@ -142,6 +142,26 @@ def _cell(cell: GatedCell, x: Linearized, u: Linearized) -> Linearized:
     return n + z * (h + n.changed(-n.value, Ball.exact(-np.ones(m))))
 
 
+def _pairs(subject: PairwiseSystem, W: Ball, x: Linearized, u: Linearized) -> Linearized:
+    """Return the next state of a network on pairs; except for modReLU it is ``z + 2 N^T (relu(N z) - N z)``."""
+    z, n, bias = x.through(W) + u.through(subject.V), subject.states, subject.b
+    if subject.activation == "modrelu":  # no difference of two pairs becomes longer
+        sizes = np.abs(z.value.mid) + np.abs(np.tile(bias, 2))
+        size, error, reach = (np.tile(norm_above(part[:, subject.pairs]), 2) for part in (sizes, z.value.rad, z.reach))
+        value = Ball(modrelu(z.value.mid, bias), upper(16.0 * EPS * size + error))
+        return Linearized(value, 0.0 * z.slope, reach, z.radius)
+    N = Ball.exact(np.eye(n))
+    if subject.activation != "abs":
+        angles = np.full(n // 2, 0.5 * np.pi) if subject.angles is None else subject.angles
+        mid = np.zeros((n // 2, n // 2, 2))
+        mid[np.arange(n // 2), np.arange(n // 2)] = normals(angles)
+        N = Ball(mid.reshape(-1, n), 16.0 * EPS * (mid.reshape(-1, n) != 0.0))
+    z = z + bias
+    behind = z.through(N)
+    kept = behind.squash("relu") + behind.changed(-behind.value, Ball.exact(-np.ones(N.shape[0])))
+    return z + kept.through(N.T * 2.0)
+
+
 def _stack(steps: list[tuple[Any, Step]], x: Linearized, u: Linearized) -> Linearized:
     parts, at = [], 0
     for layer, step in steps:
@@ -156,10 +176,21 @@ def _step_of(subject: Any) -> Step | None:
         return partial(_cell, subject)
     if isinstance(subject, DrivenSystem) and subject.is_discrete and stages_of(subject):
         return partial(_driven, subject, system_balls(subject.system))
+    if isinstance(subject, PairwiseSystem) and not subject.jumps:
+        return partial(_pairs, subject, _weights(subject))
     if isinstance(subject, LayerStack) and subject.directions == 1:
         steps = [(layer, _step_of(layer)) for layer in subject.layers]
         return None if any(step is None for _, step in steps) else partial(_stack, steps)
     return None
+
+
+def _weights(subject: PairwiseSystem) -> Ball:
+    """Return a ball around ``W``; every singular value of a nearly orthogonal one is within ``|W^T W - I|`` of one."""
+    W, n = subject.W, subject.states
+    if not subject.orthogonal:
+        return Ball.exact(W)
+    defect = row_sum_norm(W.T @ Ball.exact(W) - np.eye(n))
+    return Ball(W, np.full(W.shape, defect))
 
 
 def running_bounds(subject: Any, states: Array, inputs: Array) -> Array | None:
@@ -169,15 +200,16 @@ def running_bounds(subject: Any, states: Array, inputs: Array) -> Array | None:
     expand distances. It grows linearly with the steps and the sequences.
 
     Args:
-        subject: network; a ``DrivenSystem``, ``PairwiseSystem``, ``GatedCell``, or a stack without networks on pairs.
+        subject: network; a ``DrivenSystem``, ``PairwiseSystem``, ``GatedCell``, or a stack of them.
         states: ``(time + 1, batch, n)`` computed states.
         inputs: ``(time, batch, p)``.
 
     Returns:
         ``(time, batch)`` upper bounds of the Euclidean distance after each step; infinite where none is known. ``None``
-        for other networks, such as implicit ones.
+        for other networks, such as implicit ones and discontinuous ones.
 
     Raises:
+        DimensionError: arrays of other shapes.
         ConfigurationError: the processor rounds subnormal numbers to zero.
 
     Example:
@@ -190,16 +222,17 @@ def running_bounds(subject: Any, states: Array, inputs: Array) -> Array | None:
         True
     """
     refuse_flushing()
+    step = _step_of(subject)
+    if step is None:
+        return None
+    time, batch = np.shape(inputs)[:2] if np.ndim(inputs) == 3 else (0, 0)
+    shapes = {"states": (time + 1, batch, subject.states), "inputs": (time, batch, subject.inputs)}
+    for (name, shape), array in zip(shapes.items(), (states, inputs)):
+        if not time or np.shape(array) != shape:
+            raise DimensionError(name, shape, np.shape(array))
     with np.errstate(all="ignore"):
-        step, rate = _step_of(subject), _lipschitz_constant(subject)
-        if isinstance(subject, PairwiseSystem):
-            try:
-                found = _accumulated(rate, _pair_residuals(subject, states, inputs))
-            except Refused:  # states beyond the range of float64
-                found = np.full(inputs.shape[:2], math.inf)
-        elif step is None:
-            return None
-        elif rate <= 1.0:
+        rate = _lipschitz_constant(subject)
+        if rate <= 1.0:
             found = _accumulated(rate, np.concatenate(list(_residuals(step, states, inputs))))
         else:
             found = _in_ellipsoids(step, states, inputs)
@@ -209,7 +242,7 @@ def running_bounds(subject: Any, states: Array, inputs: Array) -> Array | None:
 def _lipschitz_constant(subject: Any) -> float:
     """Bound the Lipschitz constant of a step above; infinite for gated cells, stacks and integrators."""
     if isinstance(subject, PairwiseSystem):
-        return math.inf if subject.jumps else 1.0 if subject.orthogonal else _norm(subject.W)
+        return 1.0 if subject.orthogonal else _norm(subject.W)
     if not isinstance(subject, DrivenSystem) or subject.system.origin is not None or subject.system.D.any():
         return math.inf
     A, B, C = (_norm(M) for M in (subject.system.A, subject.system.B, subject.system.C))
@@ -218,8 +251,11 @@ def _lipschitz_constant(subject: Any) -> float:
 
 def _norm(matrix: Array) -> float:
     """Bound the spectral norm above; infinite if no bound is proved."""
+    size = float(norm_above(matrix.ravel()))
+    if not size < 1e25:  # squares must stay within the range of the proof
+        return math.inf
     gram = matrix @ matrix.T
-    gram, size = 0.5 * (gram + gram.T), float(norm_above(matrix.ravel()))
+    gram = 0.5 * (gram + gram.T)
     top = float(np.linalg.eigvalsh(gram).max(initial=0.0)) * (1.0 + 1e-10) + 1e-50
     if not spectral_bounds(gram, -top, top).holds:
         return math.inf
@@ -239,11 +275,11 @@ def _start(y: Array, radius: Array, columns: int) -> Linearized:
     return Linearized(Ball.exact(y), slope, np.zeros(y.shape), radius)
 
 
-def _advanced(step: Step, y: Array, u: Array, after: Array, radius: Array, columns: int) -> tuple[Array, Array]:
+def _advanced(step: Step, y: Array, u: Array, next_states: Array, radius: Array, columns: int) -> tuple[Array, Array]:
     """Return the Jacobian ``(N, n, n)`` of a step, and a bound ``(N,)`` of the norm of everything else."""
     inputs = Linearized(Ball.exact(u), np.zeros((*u.shape, columns)), np.zeros(u.shape), radius)
     found = step(_start(y, radius, columns), inputs)
-    rest = upper(np.abs(after - found.value.mid)) + found.value.rad + found.spread
+    rest = upper(np.abs(next_states - found.value.mid)) + found.value.rad + found.spread
     return found.slope, norm_above(upper(rest))
 
 
@@ -255,18 +291,6 @@ def _residuals(step: Step, states: Array, inputs: Array) -> Iterator[Array]:
         flat, zero = y[:-1].reshape(-1, y.shape[2]), np.zeros((len(u) * u.shape[1], 1))
         rest = _advanced(step, flat, u.reshape(-1, u.shape[2]), y[1:].reshape(flat.shape), zero, 0)[1]
         yield rest.reshape(u.shape[:2])
-
-
-def _pair_residuals(subject: PairwiseSystem, states: Array, inputs: Array) -> Array:
-    """Return bounds of the norms of the residuals of a network on pairs, ``(time, batch)``."""
-    sizes = norm_above(states[:-1])
-    most = np.abs(inputs).max((0, 1), initial=0.0)
-    error = pair_step_error(subject, ExecutionModel("float64"), float(sizes.max(initial=0.0)), most).step
-    rest = norm_above(upper(np.abs(states[1:] - subject.advance(states[:-1], inputs)) + error))
-    if subject.orthogonal:  # every singular value of W is within |W^T W - I| of one
-        gram = np.abs(subject.W.T @ subject.W - np.eye(subject.states)).sum(axis=1).max()
-        rest = upper(rest + sizes * (gram + gamma(subject.states + 4) * (norm_above(subject.W.ravel()) ** 2 + 1.0)))
-    return rest
 
 
 def _in_ellipsoids(step: Step, states: Array, inputs: Array) -> Array:

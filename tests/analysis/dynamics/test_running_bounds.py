@@ -8,15 +8,29 @@ import torch
 
 from stability import ExecutionModel
 from stability.analysis import run_in, running_bounds
+from stability.errors import DimensionError
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.opaque import OpaqueMap
+from stability.kernel.systems.pair_activations import modrelu
 from stability.models import LAYERS, ElmanRNN
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from tests.models.every_layer import MADE, make, own_layers  # noqa: F401
 
-KINDS = ("tanh", "relu", "saturation", "midpoint", "linear", "lstm", "gru", "gru with reset before", "stack", "oplu")
+KINDS = (
+    "tanh",
+    "relu",
+    "saturation",
+    "midpoint",
+    "linear",
+    "lstm",
+    "gru",
+    "gru with reset before",
+    "stack",
+    "oplu",
+    "modrelu",
+)
 
 
 def cell(kind, rng, n, gain, inputs):
@@ -35,8 +49,9 @@ def network(kind, rng, n, gain):
         return DrivenSystem(LureSystem.linear(W, dt=1.0), "identity", np.zeros((0, 2)), None, E)
     if kind == "stack":
         return LayerStack([network("tanh", rng, n, gain), *(cell(name, rng, n, gain, n) for name in ("lstm", "gru"))])
-    if kind == "oplu":
-        return PairwiseSystem(np.kron(W, np.eye(2)), np.repeat(E, 2, axis=0), np.repeat(b, 2), kind)
+    if kind in ("oplu", "modrelu"):
+        biases = -np.abs(b) if kind == "modrelu" else np.repeat(b, 2)
+        return PairwiseSystem(np.kron(W, np.eye(2)), np.repeat(E, 2, axis=0), biases, kind)
     if kind.startswith(("lstm", "gru")):
         return cell(kind, rng, n, gain, 2)
     A = 0.3 * rng.integers(2) * rng.normal(size=(n, n))
@@ -112,20 +127,36 @@ def test_every_layer_with_a_known_step_has_a_bound(name):
         assert 0.0 < run.largest <= run.proved <= 1.001 * run.largest + 1e-9 < 1e-2
 
 
-@pytest.mark.parametrize(("name", "gain"), [("tanh", 0.9), ("tanh", 1.5), ("abs", 0.9)])
-def test_rounding_errors_in_float64_count(name, gain):
-    """The run in numpy agrees with the step that the bound computes to the last bit, and has errors all the same."""
-    W, V = gain * np.eye(2), [[0.7], [0.3]]
-    if name == "abs":
-        subject = PairwiseSystem(W, V, np.zeros(2), name)
+@pytest.mark.parametrize(
+    ("name", "gain", "stored"),
+    [("tanh", 0.9, 0.9), ("tanh", 1.5, 1.5), ("abs", 0.9, 0.9), ("modrelu", 0.9, 0.9), ("abs", 1.0, 1.0 + 1e-8)],
+)
+def test_rounding_errors_in_float64_count(name, gain, stored):
+    """The run in numpy agrees with the step that the bound computes to the last bit, and has errors all the same.
+
+    The last network is the one with the orthogonal matrix nearest to the stored one.
+    """
+    W, V, bias = stored * np.eye(2), [[0.7], [0.3]], -0.1 * np.ones(1 if name == "modrelu" else 2)
+    if name == "tanh":
+        subject = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), W, dt=1.0), name, V, bias)
     else:
-        subject = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), W, dt=1.0), name, V)
+        subject = PairwiseSystem(W, V, bias, name, orthogonal=stored != gain)
     inputs = np.random.default_rng(0).normal(size=(60, 1, 1))
     states, exact = np.zeros((61, 1, 2)), np.zeros((61, 1, 2), np.longdouble)
     for t, u in enumerate(inputs):
         states[t + 1] = subject.advance(states[t], u)
-        exact[t + 1] = getattr(np, name)(np.longdouble(gain) * exact[t] + np.longdouble(V)[:, 0] * u)
+        z = np.longdouble(gain) * exact[t] + np.longdouble(V)[:, 0] * u
+        exact[t + 1] = modrelu(z, bias) if name == "modrelu" else getattr(np, name)(z + bias)
     errors = np.linalg.norm((states - exact).astype(float), axis=2)[1:, 0]
     bounds = running_bounds(subject, states, inputs)[:, 0]
     assert (errors <= bounds).all()
-    assert 0.0 < errors.max() <= bounds.max() < 1e-12
+    assert 0.0 < errors.max() <= bounds.max() < (1e-12 if stored == gain else 1e-4)
+
+
+def test_a_network_that_jumps_has_no_bound():
+    network = PairwiseSystem(np.eye(2), np.eye(2), [0.1], "modrelu")
+    assert running_bounds(network, np.zeros((2, 1, 2)), np.zeros((1, 1, 2))) is None
+    with pytest.raises(DimensionError):
+        running_bounds(
+            PairwiseSystem(np.eye(2), np.eye(2), [-0.1], "modrelu"), np.zeros((1, 1, 2)), np.zeros((1, 1, 2))
+        )
