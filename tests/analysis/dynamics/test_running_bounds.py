@@ -153,10 +153,8 @@ def test_rounding_errors_in_float64_count(name, gain, stored):
     assert 0.0 < errors.max() <= bounds.max() < (1e-12 if stored == gain else 1e-4)
 
 
-def test_a_network_that_jumps_has_no_bound():
-    network = PairwiseSystem(np.eye(2), np.eye(2), [0.1], "modrelu")
-    assert running_bounds(network, np.zeros((2, 1, 2)), np.zeros((1, 1, 2))) is None
+def test_a_network_that_jumps_has_no_bound_and_other_shapes_are_refused():
+    jumping, falling = (PairwiseSystem(np.eye(2), np.eye(2), [bias], "modrelu") for bias in (0.1, -0.1))
+    assert running_bounds(jumping, np.zeros((2, 1, 2)), np.zeros((1, 1, 2))) is None
     with pytest.raises(DimensionError):
-        running_bounds(
-            PairwiseSystem(np.eye(2), np.eye(2), [-0.1], "modrelu"), np.zeros((1, 1, 2)), np.zeros((1, 1, 2))
-        )
+        running_bounds(falling, np.zeros((1, 1, 2)), np.zeros((1, 1, 2)))
