@@ -179,8 +179,8 @@ def _step_of(subject: Any) -> Step | None:
     if isinstance(subject, PairwiseSystem) and not subject.jumps:
         return partial(_pairs, subject, _weights(subject))
     if isinstance(subject, LayerStack) and subject.directions == 1:
-        steps = [(layer, _step_of(layer)) for layer in subject.layers]
-        return None if any(step is None for _, step in steps) else partial(_stack, steps)
+        steps = [(layer, step) for layer in subject.layers if (step := _step_of(layer)) is not None]
+        return partial(_stack, steps) if len(steps) == len(subject.layers) else None
     return None
 
 
