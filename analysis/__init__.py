@@ -14,6 +14,7 @@ from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_expon
 from .dynamics.norms import NormDrift, norm_drift
 from .dynamics.recovery import MeasuredRecovery, measured_recovery
 from .dynamics.rounding import RoundingDistance, rounding_distance
+from .dynamics.running_bounds import running_bounds
 from .floors import FloorRepair, set_floors
 from .gated_layers import GatedLayerMeasurement, measure_layers
 from .radius.certified import CertifiedRadius, certified_radius
@@ -32,6 +33,7 @@ from .training.spectra import SpectrumTracker
 __all__ = [
     "ArithmeticRun",
     "run_in",
+    "running_bounds",
     "state_formats",
     "PRESETS",
     "TASKS",

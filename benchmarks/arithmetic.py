@@ -7,6 +7,8 @@
 all in one direction, under constant, switching and random inputs of the box.
 ``ratio``: 64 units, weights of norm 0.9, runs in torch; the inputs are random for one half of the steps, and switch
 between corners of [-1, 1] every 50 steps in the other.
+``running``: the bound of one run over its largest error, for networks that contract and for others. The error is at
+least the distance to a run in float64, less the proved error of that run.
 ``time``: the claim beside the certificate that it rests on, with 256 units.
 """
 
@@ -19,7 +21,9 @@ import numpy as np
 import torch
 
 from stability import ExecutionModel, certify
+from stability.analysis import run_in
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.models import GRU, LSTM, ElmanRNN
 from stability.search.as_it_runs import certify_run
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 from tests.stability.worst_rounding import largest_distance
@@ -113,6 +117,13 @@ def hardware_run(W: Array, E: Array, inputs: Array, model: ExecutionModel) -> Ar
     return torch.stack(states).double().numpy()
 
 
+def long_inputs(rng: np.random.Generator, steps: int) -> Array:
+    """Return inputs ``(steps, 2)`` in float32: random, then corners of [-1, 1] of 50 steps each."""
+    inputs = rng.uniform(-1.0, 1.0, (steps, 2)).astype(np.float32).astype(float)
+    inputs[steps // 2 :] = np.repeat(rng.choice([-1.0, 1.0], (steps, 2)), 50, axis=0)[: steps - steps // 2]
+    return inputs
+
+
 def ratio(out: Any, count: int, steps: int) -> None:
     """Measure the bound over the largest error of long runs with 64 units."""
     n = 64
@@ -123,8 +134,7 @@ def ratio(out: Any, count: int, steps: int) -> None:
         W, E = (M.astype(np.float32).astype(float) for M in (shrinking(rng, n, 0.9), rng.normal(size=(n, 2))))
         subject = DrivenSystem(LureSystem(np.zeros((n, n)), np.eye(n), W, dt=1.0), "tanh", E)
         certificate = certify(subject, refute=False)
-        inputs = rng.uniform(-1.0, 1.0, (steps, 2)).astype(np.float32).astype(float)
-        inputs[steps // 2 :] = np.repeat(rng.choice([-1.0, 1.0], (steps, 2)), 50, axis=0)[: steps - steps // 2]
+        inputs = long_inputs(rng, steps)
         x, exact = np.zeros(n), np.empty((steps, n))
         for k, u in enumerate(inputs @ E.T):
             exact[k] = x = np.tanh(W @ x + u)
@@ -137,6 +147,34 @@ def ratio(out: Any, count: int, steps: int) -> None:
         row = {"case": "bound over largest error", "format": name, "units": n, "steps": steps, "networks": count}
         reached = {"reached": float(np.median(found[name])), "least": min(found[name])}
         keep(out, {**row, "must": must, **reached}, "case", "format")
+
+
+def running(out: Any, count: int, steps: int) -> None:
+    """Measure the bound of one run over its largest error, with 64 units."""
+    limits = {"int8 state": 20, "bfloat16 state": 20, "float32": 1000}
+    kinds = {"rate 0.9": (ElmanRNN, 0.9, steps), "gain 1.5": (ElmanRNN, 1.5, steps // 10)}
+    kinds |= {"LSTM": (LSTM, None, steps // 10), "GRU": (GRU, None, steps // 10)}
+    for kind, (layer_class, norm, length) in kinds.items():
+        found: dict[str, list[float]] = {name: [] for name in (*limits, "float64", "seconds")}
+        for seed in range(count):
+            torch.manual_seed(seed)
+            rng, layer = np.random.default_rng(seed), layer_class(2, 64)
+            if norm is not None:
+                layer.weight_hh.data = torch.tensor(shrinking(rng, 64, norm), dtype=torch.float32)
+                layer.weight_ih.data.normal_()
+            x = torch.tensor(long_inputs(rng, length)[None], dtype=torch.float32)
+            used, accuracy = processor(lambda layer=layer, x=x: run_in(layer, x, "float64").proved)
+            found["float64"].append(accuracy)
+            found["seconds"].append(used / length * 1000)
+            for name in limits:
+                run = run_in(layer, x, MODELS[name])
+                bound = float((run.distance + accuracy).max())
+                found[name].append(bound / (run.largest - accuracy))
+        for name, must in limits.items():
+            row = {"case": "bound of one run over its error", "network": kind, "format": name, "steps": length}
+            medians = {"float64": float(np.median(found["float64"])), "seconds": float(np.median(found["seconds"]))}
+            reached = {"must": must, "reached": float(np.median(found[name])), "most": max(found[name])}
+            keep(out, {**row, "units": 64, "networks": count, **reached, **medians}, "case", "network", "format")
 
 
 def seconds(out: Any, n: int) -> None:
@@ -154,7 +192,7 @@ def seconds(out: Any, n: int) -> None:
 
 def main() -> None:
     """Run the chosen parts."""
-    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "time"))
+    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "running", "time"))
     parser.add_argument("--networks", type=int, default=200)
     parser.add_argument("--worst-steps", type=int, default=60, help="steps of a run with the worst rounding")
     parser.add_argument("--steps", type=int, default=100_000, help="steps of a run in torch")
@@ -165,6 +203,8 @@ def main() -> None:
         seconds(options.out, 256)
     if "ratio" in options.only:
         ratio(options.out, options.repeats, options.steps)
+    if "running" in options.only:
+        running(options.out, options.repeats, options.steps)
     if "outside" in options.only:
         outside(options.out, options.networks, options.worst_steps)
 

@@ -1,15 +1,17 @@
 """Runs of a network in a given arithmetic, and the state format that a tolerance on the logits needs.
 
 The state is rounded after every step as an ``ExecutionModel`` says, and the run is compared with one in float64. Proved
-bounds come from the claim ``as_it_runs``; everything else here is measured.
+bounds come from ``running_bounds`` for one run and from the claim ``as_it_runs`` for all runs; everything else here is
+measured.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,16 +23,17 @@ from stability import ExecutionModel
 from stability.certificate import Certificate
 from stability.certification import certify
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.kernel.arithmetic.definiteness import gamma
+from stability.kernel.arithmetic.directed_functions import upper
 from stability.kernel.systems.execution import FORMATS
 from stability.search.as_it_runs import as_model, certify_run
 
 from ...models import SequenceModel
-from ...models.recurrent import RecurrentLayer
-from ...models.tensors import state_leaves
 from ..drawn import Curve
 from ..results import Record
-from ..unroll import only_layer
+from ..unroll import flat_state, only_layer, shaped_state
 from .decisions import logit_change
+from .running_bounds import running_bounds
 
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 FLOAT8 = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
@@ -46,10 +49,9 @@ class ArithmeticRun(Record):
         distance: ``(time,)`` largest Euclidean distance of the states over the sequences, after each step.
         largest: maximum over all steps.
         relative: ``largest`` divided by the largest norm of a state in float64.
-        proved: bound of the distance of this run to exact arithmetic: ``largest`` plus the proved error of the run in
-            float64; ``None`` without a certificate that proves one.
         outputs: logits of a ``SequenceModel``, else outputs of the layer, in float64.
         reference: the same of the run in float64.
+        bounds: function that returns ``bound``; called once, when a bound is read.
     """
 
     curve = Curve("step", ("distance",), words="distance to the run in float64")
@@ -57,9 +59,26 @@ class ArithmeticRun(Record):
     distance: np.ndarray = field(repr=False)
     largest: float
     relative: float
-    proved: float | None
     outputs: Tensor = field(repr=False)
     reference: Tensor = field(repr=False)
+    bounds: InitVar[Callable[[], np.ndarray | None]]
+
+    def __post_init__(self, bounds: Callable[[], np.ndarray | None]) -> None:
+        vars(self)["_bounds"] = bounds
+
+    @cached_property
+    def bound(self) -> np.ndarray | None:
+        """Proved bound of the distance of this run to exact arithmetic, ``(time,)``, over all sequences.
+
+        Infinite from the step on at which none is known, such as late in a chaotic run; ``None`` for layers whose step
+        is not known, such as gated linear layers and users' own.
+        """
+        return vars(self)["_bounds"]()
+
+    @property
+    def proved(self) -> float | None:
+        """Maximum of ``bound`` over all steps."""
+        return None if self.bound is None else float(self.bound.max())
 
     def curves(self) -> pd.DataFrame:
         """Return the largest distance over the sequences, one row per step."""
@@ -114,21 +133,21 @@ def run_in(
         x: ``(batch, time, features)``, inputs of the layer.
         arithmetic: a format such as ``"float32"`` or ``"int8:64"``, or an ``ExecutionModel``.
         seed: seed of stochastic rounding.
-        certificate: certificate of the contracting network; it adds the proved distance to exact arithmetic.
+        certificate: certificate of the contracting network; it proves the same bound for all steps, in less time.
 
     Returns:
-        Distances of the states, and the outputs of both runs.
+        Distances of the states, the outputs of both runs, and a proved bound of the distance to exact arithmetic.
 
     Raises:
-        UnsupportedError: arithmetic that cannot be run here: factors or sums in another format than the results, or
-            flushed subnormal numbers.
+        UnsupportedError: arithmetic that cannot be run here: factors or sums in another format than the results,
+            flushed subnormal numbers, or complex numbers in a narrow format.
 
     Example:
         >>> from stability.models import ElmanRNN
         >>> _ = torch.manual_seed(0)
         >>> run = run_in(ElmanRNN(2, 8), torch.ones(3, 20, 2), "int8")
-        >>> 0.0 < run.relative < 0.1
-        True
+        >>> 0.0 < run.relative < 0.1, run.largest <= run.proved < run.largest + 1e-12
+        (True, True)
     """
     execution = as_model(arithmetic, model)
     if execution.format not in DTYPES or execution.factors or execution.flush:
@@ -138,41 +157,52 @@ def run_in(
         for parameter in rounded.parameters():
             parameter.data = parameter.data.to({**DTYPES, **FLOAT8}[execution.weights]).to(parameter.dtype)
     dtype = DTYPES[execution.format]
-    runs = [
-        _walk(rounded.to(dtype).eval(), x.to(dtype), StateRounding(execution, seed)),
-        _walk(copy.deepcopy(model).double().eval(), x.to(dtype).double(), None),
-    ]
-    (states, outputs), (exact, reference) = runs
-    distance = (states - exact).norm(dim=2).amax(1)
-    size = float(exact.norm(dim=2).max())
-    largest = float(distance.max())
+    exact_model = copy.deepcopy(model).double().eval()
+    try:
+        states, outputs = _walk(rounded.to(dtype).eval(), x.to(dtype), StateRounding(execution, seed))
+    except RuntimeError as error:
+        text = f"torch cannot run this network in {execution.format}, give a format for its state only: {error}"
+        raise UnsupportedError(text[:400]) from error
+    exact, reference = _walk(exact_model, x.to(dtype).double(), None)
+    distances = (states - exact)[1:].norm(dim=2)
+    distance = distances.amax(1)
+    size, largest = float(exact[1:].norm(dim=2).max()), float(distance.max())
+    bounds = partial(_bounds, certificate, exact_model, x.to(dtype).double(), exact, distances)
     relative = largest / size if size else 0.0
-    proved = None if certificate is None else _proved(certificate, model, x.to(dtype), largest)
-    return ArithmeticRun(distance.numpy(), largest, relative, proved, outputs, reference)
+    return ArithmeticRun(distance.numpy(), largest, relative, outputs, reference, bounds)
 
 
-def _proved(certificate: Certificate, model: nn.Module, x: Tensor, largest: float) -> float | None:
-    """Add the proved error of the run in float64 to a measured distance to it."""
-    execution = as_model("float64", model)
-    ends = (x.double().amin((0, 1)).numpy(), x.double().amax((0, 1)).numpy())
-    claim = certify_run(certificate, execution, ends)
-    return None if isinstance(claim, str) or claim.value is None else largest * (1.0 + 1e-12) + claim.value
+def _bounds(
+    certificate: Certificate | None, model: nn.Module, x: Tensor, exact: Tensor, distances: Tensor
+) -> np.ndarray | None:
+    """Add the proved error of the run in float64 to the measured distances to it, ``(time,)``."""
+    errors = None
+    if certificate is not None:
+        ends = (x.amin((0, 1)).numpy(), x.amax((0, 1)).numpy())
+        claim = certify_run(certificate, as_model("float64", model), ends)
+        errors = None if isinstance(claim, str) else np.full(distances.shape, claim.value)
+    if errors is None:
+        errors = running_bounds(only_layer(model).driven(), exact.numpy(), x.transpose(0, 1).numpy())
+    if errors is None:
+        return None
+    found = upper(upper(distances.numpy(), gamma(exact.shape[2] + 8)) + errors)
+    return np.where(np.isfinite(found), found, math.inf).max(1)
 
 
 def _walk(model: nn.Module, x: Tensor, rounding: StateRounding | None) -> tuple[Tensor, Tensor]:
-    """Return stored states ``(time, batch, n)`` and outputs in float64 of a run."""
+    """Return stored states ``(time + 1, batch, n)``, the first before any step, and outputs in float64 of a run."""
     layer = only_layer(model)
-    found, outputs = [], []
+    outputs = []
     with torch.no_grad():
         prepared, state = layer.begin(x, None)
+        found = [layer.system_state(state).double()]
         for drive in layer.drive(x, prepared).unbind(1):
             state = layer.transition(drive, state, prepared)
             if rounding is not None:
-                stored, acting = rounding(_flat(layer, state))
-                seen, state = _like(layer, state, stored), _like(layer, state, acting)
+                seen, state = (shaped_state(part, state) for part in rounding(flat_state(state)))
             else:
                 seen = state
-            found.append(_flat(layer, seen).double())
+            found.append(layer.system_state(seen).double())
             outputs.append(layer.output(seen, drive, prepared))
         out = torch.stack(outputs, dim=1)
         if isinstance(model, SequenceModel):
@@ -180,27 +210,6 @@ def _walk(model: nn.Module, x: Tensor, rounding: StateRounding | None) -> tuple[
                 {"last": lambda y: y[:, -1], "mean": lambda y: y.mean(1), "all": lambda y: y}[model.reduction](out)
             )
     return torch.stack(found), out.double()
-
-
-def _flat(layer: RecurrentLayer, state: Any) -> Tensor:
-    return layer.system_state(state)
-
-
-def _like(layer: RecurrentLayer, state: Any, flat: Tensor) -> Any:
-    """Convert rows ``(batch, n)`` to a state of the layer."""
-    leaves = state_leaves(state)
-    if any(leaf.is_complex() for leaf in leaves):
-        raise UnsupportedError(f"{type(layer).__name__} has a complex state, which has no rounding here yet")
-    rows, at = [], 0
-    for leaf in leaves:
-        size = leaf[0].numel()
-        rows.append(flat[:, at : at + size].reshape(leaf.shape))
-        at += size
-    return rows[0] if isinstance(state, Tensor) else _nested(state, iter(rows))
-
-
-def _nested(state: Any, rows: Any) -> Any:
-    return tuple(_nested(part, rows) for part in state) if isinstance(state, (tuple, list)) else next(rows)
 
 
 def state_formats(
