@@ -2,23 +2,28 @@
 
     python -m benchmarks.arithmetic
     python -m benchmarks.arithmetic --only ratio --steps 100000
+    python -m benchmarks.arithmetic --only report --report runs/report
 
 ``outside``: networks of every kind, in several formats, run with the largest errors that the execution model allows,
 all in one direction, under constant, switching and random inputs of the box.
 ``ratio``: 64 units, weights of norm 0.9, runs in torch; the inputs are random for one half of the steps, and switch
 between corners of [-1, 1] every 50 steps in the other.
 ``time``: the claim beside the certificate that it rests on, with 256 units.
+``report``: the bounds of the certified networks of a stored report, over their largest state in 10^5 measured steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from stability import ExecutionModel, certify
+from stability.certificate import Certificate
+from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.search.as_it_runs import certify_run
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
@@ -152,14 +157,31 @@ def seconds(out: Any, n: int) -> None:
         keep(out, {**row, "claim": added, "must": 1.0, "reached": added / own}, "case", "format")
 
 
+def stored(out: Any, folder: Path) -> None:
+    """Keep the bounds of the certified networks in a report, their largest states and measured distances."""
+    for path in sorted(folder.glob("models/*/certificate.json")):
+        certificate = Certificate.load(path)
+        measured = certificate.meta.get("rounding") or {}
+        if certificate.verdict is Verdict.CERTIFIED and measured:
+            claim = next((claim for claim in certificate.claims if claim.name == "as_it_runs"), None)
+            row = {"case": "float32 in the report", "format": path.parent.name, "must": 1e-3}
+            row |= {"state": measured["size"], "measured": measured["largest"]}
+            bound = None if claim is None else claim.value
+            kept = {"bound": bound, "reached": None if bound is None else bound / measured["size"]}
+            keep(out, {**row, **kept, "why": certificate.meta.get("as_it_runs")}, "case", "format")
+
+
 def main() -> None:
     """Run the chosen parts."""
-    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "time"))
+    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "time", "report"))
     parser.add_argument("--networks", type=int, default=200)
     parser.add_argument("--worst-steps", type=int, default=60, help="steps of a run with the worst rounding")
     parser.add_argument("--steps", type=int, default=100_000, help="steps of a run in torch")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--report", type=Path, default=Path("runs/report"), help="folder of a report")
     options = parser.parse_args()
+    if "report" in options.only:
+        stored(options.out, options.report)
     torch.set_num_threads(1)
     if "time" in options.only:
         seconds(options.out, 256)
