@@ -66,6 +66,8 @@ def test_the_margin_of_decisions_is_what_the_proved_distance_of_states_does_to_l
     one, two = (float(x.norm(dim=-1).max()) * distance for x in (slopes, slopes[:, None] - slopes))
     assert one <= change.logit < 1.001 * one
     assert two <= change.difference < 1.001 * two
+    coarser = logit_change(model.float(), certificate, run_claim(certificate))  # a head that rounds, too
+    assert coarser.difference - two > 2.0**-22 * float(model.head.weight.norm(dim=1).max()) * distance
 
 
 def test_a_state_of_several_tensors_is_rounded_as_one():
