@@ -2,6 +2,7 @@
 
     python -m benchmarks.arithmetic
     python -m benchmarks.arithmetic --only ratio --steps 100000
+    python -m benchmarks.arithmetic --only report --report runs/report
 
 ``outside``: networks of every kind, in several formats, run with the largest errors that the execution model allows,
 all in one direction, under constant, switching and random inputs of the box.
@@ -10,11 +11,13 @@ between corners of [-1, 1] every 50 steps in the other.
 ``running``: the bound of one run over its largest error, for networks that contract and for others. The error is at
 least the distance to a run in float64, less the proved error of that run.
 ``time``: the claim beside the certificate that it rests on, with 256 units.
+``report``: the bounds of the certified networks of a stored report, over their largest state in 10^5 measured steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,8 @@ import torch
 
 from stability import ExecutionModel, certify
 from stability.analysis import run_in
+from stability.certificate import Certificate
+from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.models import GRU, LSTM, ElmanRNN
 from stability.search.as_it_runs import certify_run
@@ -190,14 +195,31 @@ def seconds(out: Any, n: int) -> None:
         keep(out, {**row, "claim": added, "must": 1.0, "reached": added / own}, "case", "format")
 
 
+def stored(out: Any, folder: Path) -> None:
+    """Keep the bounds of the certified networks in a report, their largest states and measured distances."""
+    for path in sorted(folder.glob("models/*/certificate.json")):
+        certificate = Certificate.load(path)
+        measured = certificate.meta.get("rounding") or {}
+        if certificate.verdict is Verdict.CERTIFIED and measured:
+            claim = next((claim for claim in certificate.claims if claim.name == "as_it_runs"), None)
+            row = {"case": "float32 in the report", "format": path.parent.name, "must": 1e-3}
+            row |= {"state": measured["size"], "measured": measured["largest"]}
+            bound = None if claim is None else claim.value
+            kept = {"bound": bound, "reached": None if bound is None else bound / measured["size"]}
+            keep(out, {**row, **kept, "why": certificate.meta.get("as_it_runs")}, "case", "format")
+
+
 def main() -> None:
     """Run the chosen parts."""
-    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "running", "time"))
+    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "running", "time", "report"))
     parser.add_argument("--networks", type=int, default=200)
     parser.add_argument("--worst-steps", type=int, default=60, help="steps of a run with the worst rounding")
     parser.add_argument("--steps", type=int, default=100_000, help="steps of a run in torch")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--report", type=Path, default=Path("runs/report"), help="folder of a report")
     options = parser.parse_args()
+    if "report" in options.only:
+        stored(options.out, options.report)
     torch.set_num_threads(1)
     if "time" in options.only:
         seconds(options.out, 256)

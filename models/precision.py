@@ -71,5 +71,5 @@ def computed_error(layer: Any, format: str) -> float:
 
 def _run_weights(layer: Any) -> list[Tensor]:
     """Return the matrices of a step, complex ones in real form."""
-    leaves = [leaf for leaf in state_leaves(layer.prepare()) if leaf is not None]
+    leaves = [leaf for leaf in state_leaves(layer.prepare()) if isinstance(leaf, Tensor)]
     return [torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in leaves]

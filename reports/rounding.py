@@ -34,8 +34,8 @@ def part_of_state(value: float, size: Any) -> str:
     """Return the bound of an error as a share of the size of states, rounded up; empty without a size.
 
     Example:
-        >>> part_of_state(0.0417, 59.0), part_of_state(3.0, 2.0)
-        ('1 part in 1,414', '1.5 times')
+        >>> part_of_state(0.0417, 5.9), part_of_state(3.0, 2.0)
+        ('1 part in 141', '1.5 times')
     """
     if not isinstance(size, (int, float)) or not size > 0.0:
         return ""

@@ -111,7 +111,7 @@ def box_inputs(x: Tensor, box: tuple[Any, Any], sequences: int, steps: int, seed
         >>> inputs.shape, inputs[0].unique().tolist(), inputs[2:].unique().tolist()
         (torch.Size([4, 7, 2]), [0.5], [0.0, 1.0])
     """
-    low, high = (torch.as_tensor(np.asarray(end)).to(x) for end in box)
+    low, high = (torch.as_tensor(np.array(end)).to(x) for end in box)
     half = sequences // 2
     data = x[torch.arange(half) % len(x)].repeat(1, -(-steps // x.shape[1]), 1)[:, :steps]
     at_high = np.random.default_rng(seed).random((sequences - half, -(-steps // HELD), x.shape[2])) < 0.5

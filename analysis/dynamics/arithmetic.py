@@ -258,14 +258,14 @@ def state_formats(
     if not tol > 0.0:
         raise ConfigurationError(f"tol must be positive, got {tol}")
     low, high = (float(x.min()), float(x.max())) if input_box is None else input_box
-    certificate = certify(model) if certificate is None else certificate
+    known: Certificate = certify(model) if certificate is None else certificate
     box = tuple(np.broadcast_to(np.asarray(end, dtype=np.float64), (model.input_size,)) for end in (low, high))
     rows = []
     for asked in formats:
         execution = as_model(asked if isinstance(asked, ExecutionModel) else ExecutionModel("float32", asked), model)
-        claim = certify_run(certificate, execution, box)  # type: ignore[arg-type]
+        claim = certify_run(known, execution, box)  # type: ignore[arg-type]
         run = run_in(model, x, execution)
-        proved = None if isinstance(claim, str) else logit_change(model, certificate, claim)
+        proved = None if isinstance(claim, str) else logit_change(model, known, claim)
         bound, margin = (math.nan, math.nan) if proved is None else proved
         change = float((run.outputs - run.reference).abs().max())
         accuracy = float((run.outputs.argmax(1) == y.to(run.outputs.device)).double().mean())

@@ -29,7 +29,13 @@ from stability.kernel.theorems.as_it_runs import (
     run_bound,
 )
 from stability.kernel.theorems.multiplier_lmi import check_lmi
-from stability.kernel.theorems.runs_of_layers import AsItRunsBlocks, AsItRunsPairs, AsItRunsSteps, diagonal_blocks
+from stability.kernel.theorems.runs_of_layers import (
+    MOST_STEPS,
+    AsItRunsBlocks,
+    AsItRunsPairs,
+    AsItRunsSteps,
+    diagonal_blocks,
+)
 from stability.kernel.theorems.step_errors import cell_step_error, stays_in_box
 from stability.proposals import accepted_claim
 
@@ -226,7 +232,7 @@ def _blocks(subject: DrivenSystem, model: ExecutionModel, box: tuple[Array, Arra
 def _pairs(
     subject: PairwiseSystem, proof: Any, model: ExecutionModel, box: tuple[Array, Array], _: Any, steps: int | None
 ) -> list[Attempt]:
-    if proof.kind == "norm_gain" and steps is not None:
+    if proof.kind == "norm_gain" and steps is not None and steps <= MOST_STEPS:
         return [partial(_over_steps, subject, proof, model, box, steps)]
     return [partial(_in_pair_ball, subject, proof, model, box)] if proof.kind == "pair_norm" else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from stability import ExecutionModel, certify
 from stability.analysis import run_in, state_formats
 from stability.analysis.dynamics.decisions import logit_change, run_claim
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.models import LRU, LSTM, ContractingRNN, MinGRU, SequenceModel
+from stability.models import LRU, LSTM, BoundedGainRNN, ContractingRNN, MinGRU, RotRNN, SequenceModel
 
 STATES = ("float64", "float32", "bfloat16", "int8", "int8:4", "int8 stochastic", "int6 feedback")
 
@@ -42,6 +43,15 @@ def test_a_run_stays_within_its_proved_bound(name, model):
     assert torch.allclose(run.reference, exact)
 
 
+def test_errors_of_computed_weights_cover_those_of_the_inputs():
+    torch.manual_seed(1)
+    for layer in (BoundedGainRNN(20, 32), RotRNN(20, 32), LRU(20, 32)):
+        network, V = layer.driven(), layer.prepare()[1]
+        exact = network.V if hasattr(network, "V") else network.F
+        error = np.abs(V.detach().double().numpy() - exact).max() / np.abs(exact).max()
+        assert 0.0 < 2.0 * error <= layer.weight_error("float32") < 1e-4
+
+
 def test_more_bits_have_smaller_bounds_and_errors(model):
     x, y = torch.rand(6, 40, 2), torch.zeros(6, dtype=torch.long)
     table = state_formats(model, x, y, tol=1e-3, formats=["int16", "int12", "int8"])
@@ -66,6 +76,8 @@ def test_the_margin_of_decisions_is_what_the_proved_distance_of_states_does_to_l
     one, two = (float(x.norm(dim=-1).max()) * distance for x in (slopes, slopes[:, None] - slopes))
     assert one <= change.logit < 1.001 * one
     assert two <= change.difference < 1.001 * two
+    coarser = logit_change(model.float(), certificate, run_claim(certificate))  # a head that rounds, too
+    assert coarser.difference - two > 2.0**-22 * float(model.head.weight.detach().norm(dim=1).max()) * distance
 
 
 def test_a_state_of_several_tensors_is_rounded_as_one():

@@ -36,6 +36,8 @@ BOUNDED = ("contracting", "linear", "pairs")
 def network(name: str) -> SequenceModel:
     torch.manual_seed(0)
     model = SequenceModel(LAYERS[name](), 4)
+    with torch.no_grad():
+        model.head.weight.add_(1e5)  # large logits with small differences: rounding decides some of them
     if name == "unstable":
         with torch.no_grad():
             model.layer.weight_hh.mul_(20.0)
@@ -81,6 +83,12 @@ def test_runs_and_decisions_stay_within_what_is_proved(name: str, models: dict[s
     assert measured["size"] < summary["run_size"]
     assert measured["steps"] * measured["sequences"] > 4900
     assert measured["steps"] == (7 if name == "pairs" else 1000)
+    with torch.no_grad():
+        best = network(name)(make_task("digits", size=7, limit=40, test_limit=20).test[0]).topk(2).values
+    assert summary["meta"]["decisions"]["share"] < 1.0
+    assert summary["meta"]["decisions"]["share"] == pytest.approx(
+        float((best[:, 0] - best[:, 1] > margin).float().mean())
+    )
     x = torch.as_tensor(np.random.default_rng(0).integers(0, 2, (200, 7, 7)), dtype=torch.float32)
     with torch.no_grad():
         logits, exact = network(name)(x).double(), network(name).double()(x.double())
