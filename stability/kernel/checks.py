@@ -199,23 +199,27 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
     return alpha, beta
 
 
-def is_acyclic(edges: Array) -> bool:
-    """Return True if a directed graph has no cycle.
+def levels_of(reads: Array) -> list[Array] | None:
+    """Group the nodes of a directed graph in levels, each of which reads earlier ones only.
 
     Args:
-        edges: ``(m, m)`` booleans; ``edges[i, j]`` is an edge between ``i`` and ``j``.
+        reads: ``(m, m)`` booleans; ``reads[i, j]``: node ``i`` reads node ``j``.
+
+    Returns:
+        Indices, level by level, or ``None`` for a graph with a cycle.
 
     Example:
-        >>> is_acyclic(np.array([[False, True], [False, False]])), is_acyclic(np.array([[True]]))
-        (True, False)
+        >>> levels_of(np.array([[False, True], [False, False]])), levels_of(np.array([[True]]))
+        ([array([1]), array([0])], None)
     """
-    remaining = np.ones(len(edges), dtype=bool)
-    while remaining.any():  # remove nodes without edges to the remaining ones
-        sinks = remaining & ~edges[:, remaining].any(axis=1)
-        if not sinks.any():
-            return False
-        remaining &= ~sinks
-    return True
+    levels, done = list[Array](), np.zeros(len(reads), dtype=bool)
+    while not done.all():
+        ready = np.flatnonzero(~done & ~reads[:, ~done].any(axis=1))
+        if not len(ready):
+            return None
+        levels.append(ready)
+        done[ready] = True
+    return levels
 
 
 def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
@@ -224,9 +228,7 @@ def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
     Cost:
         As many operations as ``D`` has entries, times at most 50.
     """
-    if not D.any():
-        return True
-    if is_acyclic(D != 0):
+    if levels_of(D != 0) is not None:
         return True
     gain = np.abs(D) * np.maximum(np.abs(alpha), np.abs(beta))[None, :]
     weights = np.ones(D.shape[0])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from stability.errors import UnsupportedError
-from stability.kernel.arithmetic.activations import ACTIVATIONS, TANH_ULPS, Activation, activation
+from stability.kernel.arithmetic.activations import TANH_ULPS, Activation, activation
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.floating_point import EPS, TINY
 
@@ -29,19 +29,13 @@ CURVATURE_OF_TANH = 0.7699
 """Upper bound of ``sup |tanh''| = 4 / 27^(1/2)``."""
 
 
-def _known(name: str) -> Activation:
-    if name not in ACTIVATIONS:
-        raise UnsupportedError(f"no rounding error bound is known for the activation {name!r}")
-    return ACTIVATIONS[name]
-
-
 def activation_values(name: str, z: Ball) -> Ball:
     """Enclose the activation over a ball of pre-activations, by its steepest slope and rounding errors.
 
     Raises:
         UnsupportedError: for an activation without a known error bound.
     """
-    phi = _known(name)
+    phi = activation(name)
     value, (relative, absolute) = phi.function(z.mid), phi.error
     if not (relative or absolute):
         return Ball(value, phi.slope[1] * z.rad)
@@ -59,7 +53,7 @@ def activation_slopes(name: str, z: Ball) -> Ball:
     Raises:
         UnsupportedError: for an activation without a known error bound.
     """
-    phi = _known(name)
+    phi = activation(name)
     if phi.width is not None:
         high = phi.slope[1]
         t = np.tanh(phi.width * z.mid)

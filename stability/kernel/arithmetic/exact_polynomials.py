@@ -6,25 +6,11 @@ import math
 
 import numpy as np
 
+from stability.kernel.arithmetic.fixed_point import integers
+
 Array = np.ndarray
 MOST_BITS = 2**14
 """Largest number of entries times bits of a matrix whose characteristic polynomial is computed."""
-
-
-def integers(x: Array | float) -> tuple[Array, int]:
-    """Return integers ``k`` and an exponent ``e`` with exactly ``x = k 2^e``.
-
-    Example:
-        >>> integers(np.array([0.5, 3.0]))
-        (array([1, 6], dtype=object), -1)
-    """
-    mantissa, exponent = np.frexp(np.atleast_1d(np.asarray(x, dtype=np.float64)))
-    lowest = int(exponent.min(initial=0))
-    shifts = np.array((exponent - lowest).tolist(), dtype=object)
-    whole = np.array(np.ldexp(mantissa, 53).astype(np.int64).tolist(), dtype=object) << shifts
-    common = math.gcd(*whole.flat) or 1
-    zeros = (common & -common).bit_length() - 1
-    return whole >> zeros, lowest - 53 + zeros
 
 
 def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
@@ -52,9 +38,8 @@ def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
         >>> has_boundary_eigenvalue(np.array([[0.0, -1.0], [1.0, -1e-9]]), False)
         False
     """
-    k, exponent = integers(A)
-    k, exponent = k << max(exponent, 0), min(exponent, 0)
-    if k.size * max(int(abs(k).max()).bit_length(), -exponent) > MOST_BITS:
+    k, places = integers(A)
+    if k.size * max(int(abs(k).max()).bit_length(), places) > MOST_BITS:
         return False
     n, eye = len(k), np.array(np.eye(len(k), dtype=int).tolist(), dtype=object)
     power, polynomial = eye, [1]  # characteristic polynomial of k, with the roots of A times 2^-exponent
@@ -62,7 +47,7 @@ def has_boundary_eigenvalue(A: Array, discrete: bool) -> bool:
         product = k @ power
         polynomial.append(-int(np.trace(product)) // degree)
         power = product + polynomial[-1] * eye
-    polynomial = [c << -exponent * power for power, c in enumerate(reversed(polynomial))]  # of A, lowest degree first
+    polynomial = [c << places * power for power, c in enumerate(reversed(polynomial))]  # of A, lowest degree first
     if not discrete:
         plus, mapped = [1], polynomial[-1:]
         for c in reversed(polynomial[:-1]):  # Horner: sum of c_k (z - 1)^k (z + 1)^(n - k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isqrt
+from math import gcd, isqrt
 
 import numpy as np
 
@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 def integers(x: Array) -> tuple[Array, int]:
-    """Return numbers exactly, as integers over ``2**places``, and ``places``.
+    """Return numbers exactly, as integers over ``2**places``, and the least ``places``.
 
     Example:
         >>> ints, places = integers(np.array([0.75, -2.0]))
@@ -22,7 +22,9 @@ def integers(x: Array) -> tuple[Array, int]:
     whole = (mantissas * 2.0**53).astype(np.int64)
     places = max(0, 53 - int(exponents[whole != 0].min(initial=53)))
     ints = whole.astype(object) << np.maximum(exponents.astype(np.int64) - 53 + places, 0).astype(object)
-    return ints, places
+    common = gcd(*ints.flat) or 1
+    spare = min(places, (common & -common).bit_length() - 1)
+    return ints >> spare, places - spare
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self, TypeVar, dataclass_transform, get_args,
 
 import numpy as np
 
-from stability.kernel.arithmetic.definiteness import is_symmetric
+from stability.kernel.arithmetic.definiteness import Definiteness, is_symmetric
 
 Array = np.ndarray
 Value = TypeVar("Value")
@@ -152,6 +152,15 @@ def require(holds: Any, reason: str) -> None:
     """
     if not holds:
         raise Refused(reason)
+
+
+def require_definite(outcome: Definiteness, reason: str) -> None:
+    """Check a matrix inequality.
+
+    Raises:
+        Refused: it is not proved; the text is ``reason`` and what fails.
+    """
+    require(outcome.holds, f"{reason}: {outcome.reason}")
 
 
 def required(value: Value | str | None, reason: str = "") -> Value:

@@ -10,6 +10,7 @@ import numpy as np
 
 from stability.errors import UnsupportedError
 from stability.kernel.arithmetic.balls import Ball, system_balls
+from stability.kernel.checks import levels_of
 from stability.kernel.reachability.stages import Activated, GruOut, GruReset, LstmCell, LstmOut, Stage
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.driven import DrivenSystem
@@ -83,28 +84,17 @@ class _Writer:
         self.layout, self.fresh = sizes, False
 
 
-def _blocks(D: Array) -> list[Array]:
-    """Order channels so that each reads only earlier ones.
+def _driven(write: _Writer, layer: DrivenSystem, state: str, signal: str, reads: Array, more: Any) -> None:
+    """Add the stages of a layer, with ``D`` block by block; each block's outputs stay in the vector for its readers.
 
     Raises:
         UnsupportedError: the channels form a loop.
     """
-    remaining, done, blocks = np.arange(len(D)), np.zeros(len(D), dtype=bool), []
-    while len(remaining):
-        ready = remaining[~(D[np.ix_(remaining, np.flatnonzero(~done))] != 0).any(axis=1)]
-        if not len(ready):
-            raise UnsupportedError("a local certificate needs a network without algebraic loops between its channels")
-        blocks.append(ready)
-        done[ready] = True
-        remaining = np.flatnonzero(~done)
-    return blocks
-
-
-def _driven(write: _Writer, layer: DrivenSystem, state: str, signal: str, reads: Array, more: Any) -> None:
-    """Add the stages of a layer, with ``D`` block by block; each block's outputs stay in the vector for its readers."""
     A, B, C, D = system_balls(layer.system)
     E, F = layer.E @ reads, layer.F @ reads
-    blocks, written = _blocks(layer.system.D), []
+    blocks, written = levels_of(layer.system.D != 0), []
+    if blocks is None:
+        raise UnsupportedError("a local certificate needs a network without algebraic loops between its channels")
     for k, block in enumerate(blocks or [np.zeros(0, dtype=int)]):
         terms: dict[str, Any] = {state: C[block], signal: E[block]}
         terms |= {f"w{j}": D[block][:, earlier] for j, earlier in enumerate(written)}
@@ -130,11 +120,10 @@ def _gated(write: _Writer, cell: GatedCell, state: str, signal: str, reads: Arra
     if cell.kind == "lstm":
         hidden, memory = np.hstack([eye, none]), np.hstack([none, eye])
         cell_rows = [rows(k, hidden) for k in ("f", "i", "g")] + [({state: memory}, zero)]
-        read, put = np.hstack([eye, none]), np.hstack([none, eye])
         into_c, into_h = np.vstack([none, eye]), np.vstack([eye, none])  # what a unit's value enters of (h, c)
-        write.add(LstmCell, cell_rows, {state: ({state: into_h @ read}, np.hstack([into_c] * 4))})
-        out = {state: ({state: into_c @ put}, np.hstack([into_h] * 2))}
-        more([rows("o", hidden), ({state: put}, zero)], out, (), LstmOut)
+        write.add(LstmCell, cell_rows, {state: ({state: into_h @ hidden}, np.hstack([into_c] * 4))})
+        out = {state: ({state: into_c @ memory}, np.hstack([into_h] * 2))}
+        more([rows("o", hidden), ({state: memory}, zero)], out, (), LstmOut)
         return
     w, r, b_ih, b_hh = cell.gate("n")
     if cell.reset_after:

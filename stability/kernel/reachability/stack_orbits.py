@@ -8,22 +8,20 @@ eigenvalues are those of its layers, each along its own orbit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.balls import Ball, system_balls
+from stability.kernel.checks import levels_of
 from stability.kernel.reachability.gated_orbits import enclose, product_along, step_and_jacobian
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
-from stability.kernel.systems.pairwise import PairwiseSystem
 
 Array = np.ndarray
-DEPTH = 4  # longest chain of channels in which each feeds the next within one step
+DEPTH = 5  # most channels of a chain in which each feeds the next within one step
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +45,9 @@ def layer_step(layer: Layer, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
         Balls of ``(n,)`` and ``(n, n)``. ``None`` for a layer in continuous time, for a chain of more than ``DEPTH``
         channels, and for activations on pairs.
     """
-    return _STEPS[type(layer)](layer, state, u)
+    if isinstance(layer, DrivenSystem):
+        return _driven(layer, state, u)
+    return step_and_jacobian(layer, state, u) if isinstance(layer, GatedCell) else None
 
 
 def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
@@ -56,25 +56,15 @@ def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | No
         return None
     A, B, C, D = system_balls(layer.system)
     base = C @ state + Ball.exact(layer.E) @ u + layer.b
-    pattern = (np.abs(D.mid) + D.rad) > 0
-    feeds, rounds = pattern.astype(float), 1
-    while feeds.any() and rounds <= DEPTH:
-        feeds, rounds = (feeds @ pattern > 0).astype(float), rounds + 1
-    if feeds.any():
+    levels = levels_of((np.abs(D.mid) + D.rad) > 0)
+    if levels is None or len(levels) > DEPTH:
         return None
     m = layer.system.channels
     w, dw = Ball.exact(np.zeros(m)), Ball.exact(np.zeros((m, layer.system.states)))
-    for _ in range(rounds):
+    for _ in levels:
         z = base + D @ w
         w, dw = activation_values(layer.activation, z), activation_slopes(layer.activation, z)[:, None] * (C + D @ dw)
     return A @ state + B @ w + Ball.exact(layer.F) @ u, A + B @ dw
-
-
-_STEPS: dict[type, Callable[[Any, Ball, Ball], tuple[Ball, Ball] | None]] = {
-    DrivenSystem: _driven,
-    GatedCell: step_and_jacobian,
-    PairwiseSystem: lambda layer, state, u: None,
-}
 
 
 def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list[LayerOrbit] | None:

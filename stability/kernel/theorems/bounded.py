@@ -35,7 +35,7 @@ from stability.kernel.arithmetic.definiteness import prove_positive_definite, sp
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import euclidean_norms
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import LIMIT, AnyArray, Metric, Number, ProofData, State, require
+from stability.kernel.format.fields import LIMIT, AnyArray, Metric, Number, ProofData, State, require, require_definite
 from stability.kernel.format.sentences import at_least, at_most, for_every, inputs_phrase, theorem
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.driven import DrivenSystem
@@ -131,8 +131,8 @@ class BallProof(Bounded):
             product = A @ Y
             slack = -(product + product.T + mu * Ball.exact(Y) + inverse_mu * reach)
         require(prove_ball_positive(slack), "the matrix inequality for Y and mu is not proved")
-        outcome = spectral_bounds(Y, 0.0, self.radius * self.radius * (1 - 4 * EPS))
-        require(outcome.holds, f"Y does not lie between 0 and radius^2: {outcome.reason}")
+        largest = self.radius * self.radius * (1 - 4 * EPS)
+        require_definite(spectral_bounds(Y, 0.0, largest), "Y does not lie between 0 and radius^2")
         return f"all trajectories end in the ellipsoid x^T Y^-1 x <= 1, within radius {self.radius:.6g}"
 
 

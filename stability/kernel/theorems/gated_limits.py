@@ -20,6 +20,7 @@ from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.theorems.driven_bounds import within_diagonal
 from stability.kernel.theorems.interval import BOX, IntervalJacobian, IntervalLmi, absorbing_box, start_phrase
+from stability.kernel.theorems.multiplier_lmi import Contraction
 
 
 @certifies("gated_bounds", subject=GatedCell, claim="bounded_in_box", value="diagonal")
@@ -46,13 +47,11 @@ class GatedBounds(ProofData):
 
 
 @certifies("gated_equilibrium", subject=GatedCell, claim=("equilibrium_in_box", "equilibrium"))
-class GatedEquilibrium(ProofData):
+class GatedEquilibrium(Contraction):
     """Data of ``interval_jacobian`` (with ``d``) or of ``interval_lmi`` (``P``, ``L``, ``p_min``, ``p_max``)."""
 
     low: Annotated[State, BOX]
     high: Annotated[State, BOX]
-    rate: Number
-    overshoot: Number
     d: Annotated[State, "d must be a vector of {n} entries"] | None = None
     P: AnyArray | None = None
     L: AnyArray | None = None

@@ -133,14 +133,13 @@ class UnstableOrbit(Unstable):
             found = f"orbit of period {length} along which the product of the Jacobians"
         return theorem(subject, NOT_CONTRACTING, self.unstable(input_phrase(self.input), True, found, where))
 
-    def multiplier(self, jacobian: Ball, whose: str) -> str:
+    def multiplier(self, jacobian: Ball) -> str:
         """Return the proved property of the multiplier outside the unit circle; ``whose`` names its owner.
 
         Raises:
             Refused: no such multiplier is proved.
         """
-        reason = f"no multiplier {whose}outside the unit circle is proved near the stored one"
-        return self.outside(Matrix(jacobian, np.ones(len(jacobian.mid))), True, reason)
+        return self.outside(Matrix(jacobian, np.ones(len(jacobian.mid))), True)
 
     @property
     def what(self) -> str:
@@ -163,5 +162,5 @@ class GatedUnstable(UnstableOrbit):
         words = "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it"
         points = required(orbit_of(self.state, subject.states, len(inputs)), words)
         box = required(enclose_orbit(subject, points, inputs), UNPROVED)
-        proved = self.multiplier(orbit_jacobian(subject, box, inputs), "")
+        proved = self.multiplier(orbit_jacobian(subject, box, inputs))
         return f"{self.what} within {float(box.rad.max()):.1e} of the stored states; for its Jacobian: {proved}"

@@ -20,12 +20,12 @@ import numpy as np
 
 from stability.kernel.arithmetic.intervals import Interval
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import Number, ProofData, State, require
+from stability.kernel.format.fields import State, require
 from stability.kernel.format.sentences import at_most, decay_bound, for_every, theorem
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_bounds import JacobianBound, absorbs, embedding, is_invariant
 from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.theorems.multiplier_lmi import Decay
+from stability.kernel.theorems.multiplier_lmi import Contraction, Decay
 
 Array = np.ndarray
 BOX = "low and high must be finite vectors of {n} entries with low <= high"
@@ -50,13 +50,11 @@ def start_phrase(cell: GatedCell) -> str:
     return f" with |h_i(0)| <= 1{' and any c(0)' if cell.kind == 'lstm' else ''}"
 
 
-class OverBox(ProofData):
+class OverBox(Contraction):
     """Absorbing state box ``low``, ``high`` (n,) over which a cell is proved to contract."""
 
     low: Annotated[State, BOX]
     high: Annotated[State, BOX]
-    rate: Number
-    overshoot: Number
 
     def contracts(self, subject: GatedCell, norm: str) -> str:
         """Return the sentence of the claim: every trajectory enters the box, its size, and the decay of differences."""

@@ -36,10 +36,10 @@ from stability.kernel.arithmetic.definiteness import (
     spectral_bounds,
 )
 from stability.kernel.arithmetic.discretization import step_matrices
-from stability.kernel.arithmetic.exact_polynomials import integers
+from stability.kernel.arithmetic.fixed_point import integers
 from stability.kernel.arithmetic.floating_point import UNIT
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Number, ProofData, require
+from stability.kernel.format.fields import AnyArray, Number, ProofData, require, require_definite
 from stability.kernel.format.sentences import at_least, at_most, contraction, decays, nonexpansion, one_equilibrium
 from stability.kernel.format.theorem_table import Outcome, certifies, reason_of
 from stability.kernel.systems.driven import DrivenSystem
@@ -155,14 +155,14 @@ EXACT_STATES = 64
 
 def exact_lmi_matrix(system: LureSystem | LureMatrices, P: Array, rate: float) -> Array:
     """Return ``lmi_matrix`` of a linear system by integer arithmetic, ``(n, n)``; every entry is rounded once."""
-    (a, of_a), (p, of_p), (r, of_r) = integers(system.A), integers(P), integers(rate)
+    (a, of_a), (p, of_p), (r, of_r) = integers(system.A), integers(P), integers(np.array([rate]))
     if system.is_discrete:
         terms = ((a.T @ (p @ a), 2 * of_a + of_p), (-r * r * p, 2 * of_r + of_p))
     else:
         terms = ((p @ a + (p @ a).T, of_a + of_p), (2 * r * p, of_r + of_p))
-    lowest = min(exponent for _, exponent in terms)
-    total: Any = sum(term << (exponent - lowest) for term, exponent in terms)
-    return (total * Fraction(2) ** lowest).astype(np.float64)  # with one rounding
+    places = max(each for _, each in terms)
+    total: Any = sum(term << (places - each) for term, each in terms)
+    return (total * Fraction(1, 2**places)).astype(np.float64)  # with one rounding
 
 
 def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float = 1.0) -> Outcome:
@@ -216,13 +216,21 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
     return True, "the matrix inequality holds, rounding errors included"
 
 
-class Decay(ProofData):
+class Contraction(ProofData):
+    """Exponential decay of all differences of trajectories, at ``rate`` with ``overshoot``."""
+
+    rate: Number
+    overshoot: Number
+
+    def sentence(self, subject: Any, claim: Claim) -> str:
+        return contraction(subject, self.rate, self.overshoot)
+
+
+class Decay(Contraction):
     """Metric ``P`` and multipliers ``L`` at a rate; ``check_lmi`` checks their sizes, also for searches."""
 
     P: AnyArray
     L: AnyArray
-    rate: Number
-    overshoot: Number
     p_min: Number
     p_max: Number
 
@@ -244,8 +252,7 @@ class Decay(ProofData):
         Raises:
             Refused: one of these is not proved.
         """
-        bounds = spectral_bounds(self.P, self.p_min, self.p_max)
-        require(bounds.holds, f"P does not lie between p_min and p_max: {bounds.reason}")
+        require_definite(spectral_bounds(self.P, self.p_min, self.p_max), "P does not lie between p_min and p_max")
         fits = overshoot_fits(self.overshoot, self.p_min, self.p_max)
         require(fits, f"the overshoot {self.overshoot} is smaller than sqrt(p_max / p_min)")
 
@@ -258,9 +265,6 @@ def no_decay(rate: float) -> str:
 @certifies("multiplier_lmi", subject=(LureSystem, DrivenSystem), claim="contraction", value="rate")
 class MultiplierLmi(Decay):
     """Contraction at ``rate`` with ``overshoot`` (``docs/certificate-format.md``)."""
-
-    def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
-        return contraction(subject, self.rate, self.overshoot)
 
     def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         return self.decays_at_the_rate(subject.system)
@@ -291,7 +295,7 @@ LARGEST_FACTOR = 1.0 + 1e-6
 """Largest growth factor due to rounding orthogonal weights to float32 or float64."""
 
 
-def why_not_a_map(subject: LureSystem | DrivenSystem) -> str | None:
+def why_not_a_map(subject: Any) -> str | None:
     """Return the reason for refusing a system in continuous time, or ``None`` for a map."""
     return None if subject.is_discrete else "this proof is about maps, not about flows"
 

@@ -31,7 +31,7 @@ from stability.kernel.arithmetic.balls import has_feedthrough, system_balls
 from stability.kernel.arithmetic.definiteness import spectral_bounds
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.arithmetic.intervals import euclidean_norms
-from stability.kernel.format.fields import Channels, Count, Metric, Number, Refused, State, require
+from stability.kernel.format.fields import Channels, Count, Metric, Number, Refused, State, require, require_definite
 from stability.kernel.format.sentences import decays
 from stability.kernel.format.theorem_table import certifies, reason_of
 from stability.kernel.reachability.invariant_zonotope import InvariantZonotope
@@ -133,7 +133,7 @@ class NearRun(Absorbed):
         reason_of(check_lmi(difference_system(subject, sets, run), self.entry_P, self.entry_L, self.entry_rate))
         require(0.0 < self.entry_least <= self.entry_top, "entry_least and entry_top must satisfy 0 < least <= top")
         bounds = spectral_bounds(self.entry_P, self.entry_least, self.entry_top)
-        require(bounds.holds, f"entry_P does not lie between entry_least and entry_top: {bounds.reason}")
+        require_definite(bounds, "entry_P does not lie between entry_least and entry_top")
         require(self.waits <= MOST_WAITS and self.near >= 1e-100, "near is too small or waits are too many")
         fits = (
             distance_after(distance_bound(sets, run), self.entry_least, self.entry_top, self.entry_rate, self.waits)

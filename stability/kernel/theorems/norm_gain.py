@@ -26,7 +26,7 @@ import numpy as np
 
 from stability.kernel.arithmetic.definiteness import LARGEST, Definiteness, prove_gram, round_up
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, require
+from stability.kernel.format.fields import AnyArray, Number, NumberOrNull, ProofData, Text, require, require_definite
 from stability.kernel.format.sentences import gain_bound
 from stability.kernel.format.theorem_table import BY_CHECK, certifies
 from stability.kernel.systems.pairwise import PairwiseSystem
@@ -85,9 +85,11 @@ def why_no_norm_gain(subject: PairwiseSystem) -> str | None:
     return "this proof is about W as stored" if subject.orthogonal else why_it_stretches(subject)
 
 
-def is_horizon(horizon: Any) -> bool:
-    """Return True for ``None`` or a number of steps."""
-    return horizon is None or (type(horizon) is int and 0 < horizon < 2**31)
+def require_span(measure: str, horizon: Any) -> None:
+    """Check that an output is measured over all steps or at the last one, and the number of steps, if there is one."""
+    require(measure in ("final", "l2"), f"unknown measure {measure[:20]!r}")
+    steps = horizon is None or (type(horizon) is int and 0 < horizon < 2**31)
+    require(steps, "the horizon must be null or a whole number of steps")
 
 
 @certifies("norm_gain", subject=PairwiseSystem, claim="gain", value=BY_CHECK, unfit=why_no_norm_gain)
@@ -108,8 +110,7 @@ class NormGain(ProofData):
         return gain_bound(subject, value, self.measure, self.horizon, output)
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
-        require(self.measure in ("final", "l2"), f"unknown measure {self.measure!r}")
-        require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
+        require_span(self.measure, self.horizon)
         n, pairs = subject.states, len(subject.pairs)
         require(self.weights.shape == (pairs,), "weights must hold one number a pair")
         require((self.weights > 0.0).all(), "a weight is not positive")
@@ -118,10 +119,10 @@ class NormGain(ProofData):
         entries = (subject.W, subject.V, self.weights, self.H, self.gain, self.growth)
         largest = max(float(np.abs(x).max(initial=0.0)) for x in entries)
         require(largest <= LARGEST**0.125, "an entry is too large for its rounding to be bounded here")
-        outcome = prove_dissipates(subject, self.weights, self.growth, self.gain)
-        require(outcome.holds, f"the weights are not proved to be bounded so: {outcome.reason}")
+        bounded = prove_dissipates(subject, self.weights, self.growth, self.gain)
+        require_definite(bounded, "the weights are not proved to be bounded so")
         above = prove_above(metric(subject, self.weights), self.H)
-        require(above.holds, f"the weights are not proved to exceed H^T H: {above.reason}")
+        require_definite(above, "the weights are not proved to exceed H^T H")
         least = sequence_bound(self.measure, self.gain, self.growth, self.horizon)
         enough = claim.value is not None and claim.value >= least
         require(enough, f"the claim says {claim.value}, the proof supports {least}")

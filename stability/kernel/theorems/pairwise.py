@@ -32,12 +32,11 @@ from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.definiteness import prove_gram
 from stability.kernel.arithmetic.eigenpairs import Matrix
 from stability.kernel.format.claims import Claim
-from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require
+from stability.kernel.format.fields import AnyArray, Index, Number, ProofData, require, require_definite
 from stability.kernel.format.sentences import (
     NOT_CONTRACTING,
     at_least,
     at_most,
-    contraction,
     decays,
     for_every,
     nonexpansion,
@@ -46,7 +45,7 @@ from stability.kernel.format.sentences import (
 from stability.kernel.format.theorem_table import certifies, refutes
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.eigenvalue_phrase import Unstable
-from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR, no_decay, overshoot_fits
+from stability.kernel.theorems.multiplier_lmi import LARGEST_FACTOR, Contraction, no_decay, overshoot_fits
 
 Array = np.ndarray
 
@@ -73,8 +72,7 @@ def prove_shrinks(subject: PairwiseSystem, weights: Array, rate: float) -> str:
         Refused: the inequality is not proved.
     """
     d = metric(subject, weights)
-    outcome = prove_gram(subject.W, d, rate * rate * d, above=False)
-    require(outcome.holds, f"W is not proved to shrink that much: {outcome.reason}")
+    require_definite(prove_gram(subject.W, d, rate * rate * d, above=False), "W is not proved to shrink that much")
     return "W shrinks every difference, rounding errors included"
 
 
@@ -89,15 +87,10 @@ def _never_shrinks(subject: PairwiseSystem) -> str | None:
 
 
 @certifies("pair_norm", subject=PairwiseSystem, claim="contraction", value="rate", unfit=_never_shrinks)
-class PairNorm(ProofData):
+class PairNorm(Contraction):
     """Data: ``weights`` (n/2,), one per pair, ``rate`` and ``overshoot``."""
 
     weights: AnyArray
-    rate: Number
-    overshoot: Number
-
-    def sentence(self, subject: PairwiseSystem, claim: Claim) -> str:
-        return contraction(subject, self.rate, self.overshoot)
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
         return self.shrinks(subject)
@@ -153,7 +146,7 @@ def _prove_expands(subject: PairwiseSystem) -> str:
     """Prove ``W^T W > I``, with all rounding errors included."""
     ones = np.ones(subject.states)
     outcome = prove_gram(subject.W, ones, ones, above=True)
-    require(outcome.holds, f"W is not proved to shrink no state: {outcome.reason}")
+    require_definite(outcome, "W is not proved to shrink no state")
     return f"rounding errors of {outcome.shift:.1e} included"
 
 
@@ -213,4 +206,4 @@ class PairJump(ProofData):
 def _prove_independent(rows: Array) -> None:
     """Prove that two rows are linearly independent: their Gram matrix is positive definite."""
     outcome = prove_gram(rows.T, np.ones(rows.shape[1]), np.zeros(len(rows)), above=True)
-    require(outcome.holds, f"the two rows of W are not proved independent: {outcome.reason}")
+    require_definite(outcome, "the two rows of W are not proved independent")

@@ -42,10 +42,11 @@ from stability.kernel.format.fields import (
     require,
     required,
 )
-from stability.kernel.format.sentences import contraction, decays, gain_bound
+from stability.kernel.format.sentences import decays, gain_bound
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.residual_stack import STRETCH, ResidualStack
-from stability.kernel.theorems.norm_gain import is_horizon, prove_above
+from stability.kernel.theorems.multiplier_lmi import Contraction
+from stability.kernel.theorems.norm_gain import prove_above, require_span
 from stability.kernel.theorems.stack_contraction import CONTRACTING, GAINS, GROW, Norm, norms_of, proved_layers
 from stability.kernel.theorems.stack_gain import Span, layer_gain
 
@@ -174,8 +175,7 @@ class ResidualGain(ProofData):
         head = self.head
         fits = head is None or (head.ndim == 2 and head.shape[1] == subject.outputs)
         require(fits, f"head must be a finite matrix with {subject.outputs} columns")
-        require(self.measure in ("l2", "final"), f"unknown measure {self.measure[:20]!r}")
-        require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
+        require_span(self.measure, self.horizon)
         claims = proved_layers(subject.layers, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
         bound = required(residual_bound(subject, claims, head, Span(self.measure, self.horizon)))
         require(self.gain >= bound, f"the blocks give the gain {bound}, more than {self.gain}")
@@ -183,16 +183,11 @@ class ResidualGain(ProofData):
 
 
 @certifies("residual_contraction", subject=ResidualStack, claim="contraction", value="rate")
-class ResidualContraction(ProofData):
+class ResidualContraction(Contraction):
     """Data: ``layers``, kind, data and rate of each layer's proof; ``weights`` (K,), one per layer."""
 
     layers: Parts
     weights: AnyArray
-    rate: Number
-    overshoot: Number
-
-    def sentence(self, subject: ResidualStack, claim: Claim) -> str:
-        return contraction(subject, self.rate, self.overshoot)
 
     def check(self, subject: ResidualStack, claim: Claim) -> str:
         w, rate = self.weights, self.rate

@@ -16,7 +16,7 @@ A gated layer's proof is about inputs in its box: it must hold what the level be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,14 +24,16 @@ import numpy as np
 
 from stability.kernel.arithmetic.balls import system_balls
 from stability.kernel.arithmetic.intervals import Interval, euclidean_norms, upper_product
+from stability.kernel.checks import levels_of
 from stability.kernel.format.claims import Claim, Proof, Verdict
-from stability.kernel.format.fields import Number, Parts, ProofData, require, required
+from stability.kernel.format.fields import Number, Parts, require, required
 from stability.kernel.format.sentences import at_most, decay_bound, decays, for_every, one_equilibrium, theorem
 from stability.kernel.format.theorem_table import RULES, certifies
 from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
+from stability.kernel.theorems.multiplier_lmi import Contraction
 
 Array = np.ndarray
 CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian", "pair_norm")
@@ -80,36 +82,33 @@ def _cell_action(layer: GatedCell, data: Any) -> Array:
     return inner + 0.25 * (1.0 + size) * reach["z"]
 
 
-def _network_action(layer: DrivenSystem, data: Any) -> Array | None:
+def _network_action(layer: DrivenSystem) -> Array | None:
     system = layer.system
     _, B, _, D = system_balls(system)  # the stored product may have cancelled what the exact one keeps
     entry, feed = B.upper(), D.upper()
     slope = np.maximum(np.abs(system.alpha), np.abs(system.beta))
-    term = slope * euclidean_norms(layer.E)  # the slopes hold those of the activation: nothing underflows
-    total, pattern = term, (feed > 0.0).astype(np.float64)
-    further, rounds = pattern, 0  # (I - |K| |D|)^{-1} ends where no channel feeds another any more
-    while further.any():
+    levels = levels_of(feed > 0.0)  # (I - |K| |D|)^{-1} ends where no channel feeds another any more
+    if levels is None:
+        return None
+    total = term = slope * euclidean_norms(layer.E)  # the slopes hold those of the activation: nothing underflows
+    for _ in levels[1:]:
         term = slope * upper_product(feed, term)
-        total, rounds = total + term, rounds + 1
-        if rounds > system.channels:
-            return None
-        further = (further @ pattern > 0.0).astype(np.float64)
+        total = total + term
     return upper_product(entry, total) + euclidean_norms(layer.F)
 
 
-def _pairs_action(layer: PairwiseSystem, data: Any) -> Array:
+def _pairs_action(layer: PairwiseSystem) -> Array:
     """Bound the input action with a pairwise activation, which does not increase differences of a pair."""
     out = np.empty(layer.states)
     out[layer.pairs] = euclidean_norms(layer.V[layer.pairs].reshape(len(layer.pairs), -1))[:, None]
     return out
 
 
-_INPUT_ACTION: dict[type, Callable[[Any, Any], Array | None]] = {
-    GatedCell: _cell_action,
-    DrivenSystem: _network_action,
-    PairwiseSystem: _pairs_action,
-}
-"""Entrywise bound of how far an input difference of Euclidean norm one moves the next state (or its derivative)."""
+def _input_action(layer: Layer, data: Any) -> Array | None:
+    """Bound how far an input difference of norm one moves each entry of the next state (or of its derivative)."""
+    if isinstance(layer, GatedCell):
+        return _cell_action(layer, data)
+    return _network_action(layer) if isinstance(layer, DrivenSystem) else _pairs_action(layer)
 
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
@@ -117,7 +116,7 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
     if claim.proof is None:
         return "there is no proof"
     kind, data = claim.proof.kind, claim.proof.data
-    action = _INPUT_ACTION[type(layer)](layer, data)
+    action = _input_action(layer, data)
     rate = float(claim.value or 0.0)
     if action is None or not np.isfinite(action).all():
         return "no bound is known for how the input acts on it"
@@ -227,12 +226,10 @@ def start_of_layers(stack: LayerStack) -> str:
 
 
 @certifies("cascade", subject=LayerStack, claim="contraction", value="rate")
-class StackContraction(ProofData):
+class StackContraction(Contraction):
     """Data: ``layers``, kind, data and rate of each layer's proof."""
 
     layers: Parts
-    rate: Number
-    overshoot: Number
     tolerance: Number
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:

@@ -26,7 +26,7 @@ from stability.kernel.format.sentences import gain_bound
 from stability.kernel.format.theorem_table import certifies
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
-from stability.kernel.theorems.norm_gain import is_horizon
+from stability.kernel.theorems.norm_gain import require_span
 from stability.kernel.theorems.stack_contraction import (
     CONTRACTING,
     GAINS,
@@ -131,8 +131,7 @@ class StackGain(ProofData):
         width = sum(layer.outputs for layer in stack.layers[-stack.directions :])
         fits = head is None or head.shape[1:] == (width,)
         require(fits, f"head must be a finite matrix with {width} columns")
-        require(self.measure in ("l2", "final"), f"unknown measure {self.measure[:20]!r}")
-        require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
+        require_span(self.measure, self.horizon)
         plain = (self.measure, self.horizon) == ("l2", None)
         one_way = stack.directions == 1 and stack.is_discrete
         require(plain or one_way, "the last of some steps is known of discrete stacks with one direction")

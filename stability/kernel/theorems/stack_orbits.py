@@ -20,6 +20,8 @@ from stability.kernel.format.theorem_table import refutes
 from stability.kernel.reachability.stack_orbits import enclose_stack_orbit
 from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.theorems.gated_orbits import UNPROVED, OrbitsApart, UnstableOrbit, inputs_of, orbit_of
+from stability.kernel.theorems.multiplier_lmi import why_not_a_map
+from stability.kernel.theorems.stack_contraction import two_ways
 
 Array = np.ndarray
 KINKED = tuple(name for name, phi in ACTIVATIONS.items() if phi.kinks)
@@ -27,8 +29,7 @@ KINKED = tuple(name for name, phi in ACTIVATIONS.items() if phi.kinks)
 
 def not_one_way(subject: LayerStack) -> str | None:
     """Return the reason why these theorems do not cover a stack, or ``None``."""
-    one_way = subject.directions == 1 and subject.is_discrete
-    return None if one_way else "orbits are proved for discrete stacks with one direction"
+    return two_ways(subject) or why_not_a_map(subject)
 
 
 @refutes("stack_orbits", subject=LayerStack, unfit=not_one_way)
@@ -63,5 +64,5 @@ class StackUnstable(UnstableOrbit):
         smooth = getattr(subject.layers[self.layer], "activation", "") not in KINKED
         require(smooth, "that layer's activation has a kink, where there is no Jacobian")
         parts = required(enclose_stack_orbit(subject, points, inputs), UNPROVED)
-        proved = self.multiplier(parts[self.layer].jacobian, "of that layer ")
+        proved = self.multiplier(parts[self.layer].jacobian)
         return f"{self.what} proved level by level; for the Jacobian of layer {self.layer}: {proved}"

@@ -18,7 +18,6 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.layer_stack import Layer, LayerStack
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.systems.residual_stack import ResidualStack
-from stability.kernel.theorems.norm_gain import is_horizon
 from stability.kernel.theorems.stack_contraction import GAINS, GROW
 from stability.kernel.theorems.stack_gain import Span, as_stack, combined_gain, layer_gain
 from stability.proposals import pack, propose
@@ -106,7 +105,7 @@ def stack_gain(
 
 def _span(measure: str, horizon: int | None) -> Span:
     as_choice("measure", measure, ("l2", "final"))
-    if not is_horizon(horizon):
+    if not (horizon is None or (type(horizon) is int and 0 < horizon < 2**31)):
         raise ConfigurationError(f"horizon must be None or a number of steps, got {horizon!r}")
     return Span(measure, horizon)
 
