@@ -11,7 +11,7 @@ from scipy.linalg import block_diag
 from stability.conversion.parts import subject_as_part
 from stability.errors import IllPosedError, UnsupportedError
 from stability.kernel.arithmetic.activations import ACTIVATIONS
-from stability.kernel.checks import is_acyclic
+from stability.kernel.checks import levels_of
 from stability.kernel.format.serialization import digest_of
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.lure import LureSystem
@@ -65,7 +65,7 @@ class GatedLoop:
         if None in (kind for kind, _ in maps):
             raise UnsupportedError("a loop with an LSTM or GRU needs known nonlinearities, not only their slopes")
         reads = [np.ones((k.states, size)) if isinstance(k, GatedCell) else np.eye(size) for k, size in maps]
-        if not is_acyclic(block_diag(*reads) @ (self.parts["zw"] != 0) > 0):
+        if levels_of(block_diag(*reads) @ (self.parts["zw"] != 0) > 0) is None:
             raise IllPosedError(
                 "the plant's output depends on its present input (D): use delay=1 or a plant with D = 0"
             )
