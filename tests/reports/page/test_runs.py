@@ -13,9 +13,13 @@ from stability.analysis.campaign import certificate
 from stability.analysis.campaign.budgets import AnalysisSettings
 from stability.analysis.campaign.work import Work
 from stability.analysis.tasks import make_task
-from stability.models import LRU, BoundedGainRNN, ContractingRNN, ElmanRNN, MinGRU, SequenceModel
+from stability.kernel.format.sentences import at_most
+from stability.models import LRU, BoundedGainRNN, ContractingRNN, ElmanRNN, MinGRU, SequenceModel, save
+from stability.reports.cli import run
+from stability.reports.formatting import count
 from stability.reports.page.claims import covered, not_covered
 from stability.reports.page.runs import runs
+from stability.reports.rounding import rounding_words
 from stability.reports.stored.collect import Report, read_model
 from stability.reports.stored.records import ModelRecord
 from stability.verification import verify
@@ -81,6 +85,9 @@ def test_runs_and_decisions_stay_within_what_is_proved(name: str, models: dict[s
     measured, margin = summary["meta"]["rounding"], summary["meta"]["decisions"]["margin"]
     assert 0.0 < measured["largest"] < value < 1e-2 * measured["size"]
     assert measured["size"] < summary["run_size"]
+    words = " ".join(rounding_words(summary))
+    assert f"1 part in {count(int(summary['run_size'] / value))} of that" in words
+    assert f"margin above {at_most(margin)}" in words
     assert measured["steps"] * measured["sequences"] > 4900
     assert measured["steps"] == (7 if name == "pairs" else 1000)
     with torch.no_grad():
@@ -94,3 +101,13 @@ def test_runs_and_decisions_stay_within_what_is_proved(name: str, models: dict[s
         logits, exact = network(name)(x).double(), network(name).double()(x.double())
     apart = [out[:, :, None] - out[:, None] for out in (logits, exact)]
     assert 0.0 < float((apart[0] - apart[1]).abs().max()) < margin
+
+
+def test_the_terminal_says_which_decisions_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    save(SequenceModel(ContractingRNN(2, 4, rate=0.8), 3), file := tmp_path / "net.safetensors")
+    assert run(["certify", str(file), "--arithmetic", "float32", "--input-box", "0", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (value,) = (claim["value"] for claim in found["claims"] if claim["name"] == "as_it_runs")
+    assert 0.0 < value < 1e-3 * found["run_size"]
+    assert 0.0 < found["meta"]["decisions"]["margin"] < 1e-2
