@@ -205,5 +205,5 @@ class PairJump(ProofData):
 
 def _prove_independent(rows: Array) -> None:
     """Prove that two rows are linearly independent: their Gram matrix is positive definite."""
-    outcome = prove_gram(rows.T, np.ones(rows.shape[1]), np.zeros(len(rows)), above=True)
+    outcome = prove_gram(rows.T, np.ones(int(rows.shape[1])), np.zeros(len(rows)), above=True)
     require_definite(outcome, "the two rows of W are not proved independent")

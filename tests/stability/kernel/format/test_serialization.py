@@ -13,7 +13,7 @@ from stability.kernel.format.serialization import decode, digest_of, encode, is_
 from stability.storage import documents
 from stability.storage.documents import parse_json, read_document, read_json
 from stability.storage.limits import DEPTH, DIGITS
-from stability.systems import LureSystem
+from stability.systems import LureSystem, PairwiseSystem
 
 
 def stored(shape, count=0, **changes):
@@ -153,3 +153,10 @@ def test_the_identity_of_a_subject_is_that_of_its_stored_numbers(tmp_path):
     assert documents.file_digest(tmp_path / "f").startswith("ba7816bf")
     with pytest.raises(FileFormatError, match="cannot read"):
         documents.file_digest(tmp_path / "g")
+
+
+def test_an_optional_field_of_zeros_is_stored_and_an_empty_one_is_not():
+    system = PairwiseSystem(np.eye(2), np.ones((2, 1)), np.zeros(2), "householder", angles=[0.0])
+    assert decode(encode(system)).angles == [0.0]
+    assert "part" not in encode(system)
+    assert "angles" not in encode(PairwiseSystem(np.eye(2), np.ones((2, 1)), np.zeros(2), "oplu"))
