@@ -40,7 +40,7 @@ def pendulum() -> ControlLoop:
 
 def chain() -> ControlLoop:
     """The sine reads the tanh alone."""
-    return ControlLoop([[0.5]], [[0.0, 0.4]], [[1.0], [0.0]], [[0.0, 0.0], [2.0, 0.0]], slope=["tanh", "sin"], dt=1.0)
+    return ControlLoop([[0.5]], [[0.0, 0.1]], [[1.0], [0.0]], [[0.0, 0.0], [2.0, 0.0]], slope=["tanh", "sin"], dt=1.0)
 
 
 def surface(data, rng, count: int) -> Array:
