@@ -129,7 +129,9 @@ class _Search:
     def run(self) -> None:
         """Widen all bounds together, then change one at a time."""
         local = [i for i, name in enumerate(self.loop.activations) if name in _LOCAL]
-        self.improves(np.where(np.isin(np.arange(self.loop.channels), self.loop.clipped), _UNLIMITED, 0.1))
+        swing = np.where(self.loop.C.any(axis=1), 0.1, 1e-9)
+        swing[self.loop.clipped] = _UNLIMITED
+        self.improves(swing)
         while local and self.improves(np.minimum(1.5 * self.swing, _UNLIMITED)):
             pass
         for step in _STEPS:

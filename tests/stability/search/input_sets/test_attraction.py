@@ -40,7 +40,7 @@ def pendulum() -> ControlLoop:
 
 def chain() -> ControlLoop:
     """The sine reads the tanh alone."""
-    return ControlLoop([[0.5]], [[0.0, 0.4]], [[1.0], [0.0]], [[0.0, 0.0], [2.0, 0.0]], slope=["tanh", "sin"], dt=1.0)
+    return ControlLoop([[1.2]], [[0.0, -0.5]], [[1.0], [0.0]], [[0.0, 0.0], [2.0, 0.0]], slope=["tanh", "sin"], dt=1.0)
 
 
 def surface(data, rng, count: int) -> Array:
@@ -106,7 +106,7 @@ def test_a_forged_region_is_refused(tmp_path):
     assert next(c for c in verify(held.save(tmp_path / "loop.json")).checks if c.claim == "attraction").valid
     changes = [("level", 1.001), ("box", 1.001), ("G", 1.01), ("G", 0.9), ("reach", 0.99), ("rate", 0.9), ("L", 0.5)]
     assert [name for name, factor in changes if not is_refused(loop, claim, name, factor)] == []
-    assert is_refused(chain(), regional(chain()), "reach", np.array([1.0, 0.9]))
+    assert is_refused(chain(), regional(chain()), "reach", np.array([1.0, 0.99]))
 
 
 def is_refused(loop: ControlLoop, claim: Claim, name: str, factor: float | Array) -> bool:
