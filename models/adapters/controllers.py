@@ -111,3 +111,4 @@ def _read_own_module(module: nn.Module) -> list[Any]:
 
 
 register_controller(lambda value: isinstance(value, (nn.Module, str, PathLike)), read_controller)
+register_controller(lambda value: hasattr(value, "Wout"), lambda readout: [_linear(readout.Wout.T, readout.bias)])

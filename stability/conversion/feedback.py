@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import block_diag, expm
 
 from stability.arguments import as_positive, as_vector
+from stability.conversion.reservoirs import loop_nodes
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, DimensionError, IllPosedError, UnsupportedError
 from stability.gated_loop import GatedLoop
@@ -35,8 +36,6 @@ from stability.kernel.systems.plants import as_plant, is_linear_system, slopes_o
 Array = np.ndarray
 ANY_STEP, STATIC, CONTINUOUS = "discrete time", "static", "continuous time"
 """Time of a component: one step per sample, whatever its duration; no memory at all; the word for ``None``."""
-LARGEST_CONDITION = 1e12
-"""Condition number of the loop's direct feed-through above which the loop counts as ill-posed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class Component:
         object.__setattr__(self, "parts", zeros | self.parts)
 
 
-_READERS: list[tuple[Callable[[Any], bool], Callable[[Any], Sequence[Any]]]] = []
+_READERS: list[Any] = [(lambda value: hasattr(value, "nodes"), loop_nodes)]  # of models of reservoirpy
 
 
 def register_controller(test: Callable[[Any], bool], read: Callable[[Any], Sequence[Any]]) -> None:
@@ -212,7 +211,7 @@ def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[st
     N = np.eye(len(S), inputs[entry], k=-entry * inputs[0])
     whole |= {f"{row}r": whole[f"{row}u"] @ N for row in "xzy"}
     direct = np.eye(len(S)) - whole["yu"] @ S
-    if np.linalg.cond(direct) > LARGEST_CONDITION:
+    if np.linalg.cond(direct) > 1e12:  # the solution would keep less than four digits
         raise IllPosedError(
             "the loop of direct feed-through has no unique solution (I - D_plant D_controller is singular): add a "
             "delay, or make plant or controller strictly proper (D = 0)"
