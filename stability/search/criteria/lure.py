@@ -127,11 +127,12 @@ def _evaluated(name: str, system: LureSystem, options: Options) -> list[Finding]
     findings = guarded_findings(name, lambda: _CRITERIA[name](system, options), options.deadline)
     if name not in BY_RICCATI or system.states > MOST_BALANCED or any(f.witness for f in findings):
         return findings
-    t = state_scales(centered_loop(system))
-    if t.max() <= UNBALANCED * t.min():
+    with np.errstate(all="ignore"):
+        t = state_scales(centered_loop(system))
+        A, B, C = system.A * t / t[:, None], system.B / t[:, None], system.C * t
+    if not t.max() > UNBALANCED * t.min() or not all(np.isfinite(part).all() for part in (A, B, C)):
         return findings
-    slope = system.alpha, system.beta
-    balanced = LureSystem(system.A * t / t[:, None], system.B / t[:, None], system.C * t, system.D, slope, system.dt)
+    balanced = LureSystem(A, B, C, system.D, (system.alpha, system.beta), system.dt)
     again = guarded_findings(name, lambda: _CRITERIA[name](balanced, options), options.deadline)
     return [_in_own_states(f, t) for f in again] if any(f.witness for f in again) else findings
 
