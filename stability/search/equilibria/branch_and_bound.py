@@ -145,10 +145,12 @@ class Enumeration:
 
     def _contracted(self, low: Array, high: Array) -> tuple[Array, Array, Array]:
         """Return the boxes that may hold unknown equilibria, contracted, and the unknowns ``(N,)`` to split."""
-        boxes = AffineBoxes(low, high)
-        low, high, influence = boxes.contract(self.equation.image(boxes))
-        keep = ~boxes.empty
-        low, high, influence = low[keep], high[keep], influence[keep]
+        influence = low
+        for _ in range(2):  # the second time in smaller boxes, which halves their number at the same cost
+            boxes = AffineBoxes(low, high)
+            low, high, influence = boxes.contract(self.equation.image(boxes))
+            keep = ~boxes.empty
+            low, high, influence = low[keep], high[keep], influence[keep]
         if self.found and len(low):
             unknown = ~self._known(*self.equation.located(low, high))
             low, high, influence = low[unknown], high[unknown], influence[unknown]
