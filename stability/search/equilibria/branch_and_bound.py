@@ -13,7 +13,7 @@ from stability.search.equilibria.affine_boxes import AffineBoxes
 from stability.search.equilibria.equations import Bounds, Equation
 
 Array = np.ndarray
-MOST_BOXES, MOST_OPERATIONS = 100_000, 4e8  # default effort: boxes, and boxes times unknowns cubed
+MOST_BOXES, MOST_OPERATIONS = 400_000, 8e8  # default effort: boxes, and boxes times unknowns squared times symbols
 SMALLEST = 1e-6  # width relative to the unknowns below which a box is left undecided
 NEWTON_BELOW = 1e-2  # relative width below which a box is a start for Newton's method
 FAILURES = 8  # such starts without a new equilibrium in one round
@@ -93,7 +93,8 @@ class Enumeration:
                 return "the search cannot enclose this network in the box"
             return "no box is known that contains every equilibrium: give one (box=)"
         if limit is None:
-            limit = int(min(MOST_BOXES, MOST_OPERATIONS / start[0].size ** 3)) + 1
+            cost = start[0].size ** 2 * self.equation.image(AffineBoxes(*start)).L.shape[2]
+            limit = int(min(MOST_BOXES, MOST_OPERATIONS / cost)) + 1
         low, high = self._search(*start, limit)
         inside = ((low <= corners[1]) & (high >= corners[0])).all(axis=1)
         low, high = low[inside], high[inside]
@@ -145,10 +146,12 @@ class Enumeration:
 
     def _contracted(self, low: Array, high: Array) -> tuple[Array, Array, Array]:
         """Return the boxes that may hold unknown equilibria, contracted, and the unknowns ``(N,)`` to split."""
-        boxes = AffineBoxes(low, high)
-        low, high, influence = boxes.contract(self.equation.image(boxes))
-        keep = ~boxes.empty
-        low, high, influence = low[keep], high[keep], influence[keep]
+        influence = low
+        for _ in range(2):  # the second time in smaller boxes, which halves their number at the same cost
+            boxes = AffineBoxes(low, high)
+            low, high, influence = boxes.contract(self.equation.image(boxes))
+            keep = ~boxes.empty
+            low, high, influence = low[keep], high[keep], influence[keep]
         if self.found and len(low):
             unknown = ~self._known(*self.equation.located(low, high))
             low, high, influence = low[unknown], high[unknown], influence[unknown]
