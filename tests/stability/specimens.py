@@ -367,10 +367,7 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
         ),
         "unstable everywhere": (ode, propose(ode, "unstable_everywhere", {"eigenvalue": [1.0, 0.0]})),
         "unstable equilibrium": (upper, propose(upper, "unstable_equilibrium", {**alone, "input": np.zeros(2)})),
-        "merged stack": (
-            merged,
-            propose(merged, "merged_stack", {"kind": "unstable_equilibrium", "data": pushed}),
-        ),
+        "merged stack": (merged, propose(merged, "merged_stack", {"kind": "unstable_equilibrium", "data": pushed})),
         "orbits of a stack": (unmerged, propose(unmerged, "stack_orbits", resting)),
         "unstable stack": (unmerged, propose(unmerged, "stack_unstable", leaving)),
         "slopes": (
