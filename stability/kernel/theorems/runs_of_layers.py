@@ -164,8 +164,7 @@ class RunOfPairs(ProofData):
 
     def bias(self, subject: PairwiseSystem) -> Array:
         """Bound the part of the bias that is added before an activation: none for modReLU, which has it inside."""
-        b = np.asarray(subject.b, dtype=np.float64)
-        return np.abs(b) if len(b) == subject.states else np.zeros(subject.states)
+        return upper(np.abs(subject.b)) if len(subject.b) == subject.states else np.zeros(subject.states)
 
     def errors(self, subject: PairwiseSystem, radius: float) -> tuple[float, float]:
         """Return the error of a step from a state of this norm, and the residual of the stored state."""
