@@ -164,8 +164,8 @@ class RunOfPairs(ProofData):
 
     def bias(self, subject: PairwiseSystem) -> Array:
         """Bound the part of the bias that is added before an activation: none for modReLU, which has it inside."""
-        size: Array = np.abs(subject.b)
-        return size if len(size) == subject.states else np.zeros(subject.states)
+        inside = len(subject.b) != subject.states
+        return metric(subject, np.zeros(len(subject.pairs))) if inside else upper(np.abs(subject.b))
 
     def errors(self, subject: PairwiseSystem, radius: float) -> tuple[float, float]:
         """Return the error of a step from a state of this norm, and the residual of the stored state."""
