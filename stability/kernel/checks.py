@@ -222,13 +222,18 @@ def levels_of(reads: Array) -> list[Array] | None:
     return levels
 
 
+def is_acyclic(edges: Array) -> bool:
+    """Return True if a directed graph has no cycle; ``edges`` as in ``levels_of``."""
+    return levels_of(edges) is not None
+
+
 def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
     """Return True if ``I - D K`` is non-singular for every admissible K: acyclic D, or spectral radius of |D| |K| < 1.
 
     Cost:
         As many operations as ``D`` has entries, times at most 50.
     """
-    if levels_of(D != 0) is not None:
+    if is_acyclic(D != 0):
         return True
     gain = np.abs(D) * np.maximum(np.abs(alpha), np.abs(beta))[None, :]
     weights = np.ones(D.shape[0])

@@ -117,10 +117,10 @@ def _initial_states(stack: LayerStack, rng: np.random.Generator) -> Array:
     """Draw states ``(PAIRS, n)`` of the size that each layer reaches."""
 
     def drawn(layer: Layer) -> Array:
+        if isinstance(layer, DrivenSystem):
+            return layer.draw_states(rng, PAIRS)
         shape = PAIRS, layer.states
-        if isinstance(layer, GatedCell):
-            return rng.uniform(-1.0, 1.0, shape)
-        return (layer.natural_size if isinstance(layer, DrivenSystem) else 2.0) * rng.normal(size=shape)
+        return rng.uniform(-1.0, 1.0, shape) if isinstance(layer, GatedCell) else 2.0 * rng.normal(size=shape)
 
     return np.concatenate([drawn(layer) for layer in stack.layers], axis=1)
 
