@@ -11,7 +11,7 @@ input.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,7 @@ import numpy as np
 from scipy.linalg import block_diag, expm
 
 from stability.arguments import as_positive, as_vector
-from stability.conversion.reservoirs import loop_nodes
-from stability.conversion.subjects import as_subject
+from stability.conversion.subjects import CONTROLLERS, as_subject
 from stability.errors import ConfigurationError, DimensionError, IllPosedError, UnsupportedError
 from stability.gated_loop import GatedLoop
 from stability.kernel.arithmetic.activations import ACTIVATIONS
@@ -62,27 +61,6 @@ class Component:
             size[row], size[column] = matrix.shape
         zeros = {r + c: np.zeros((size.get(r, 0), size.get(c, 0))) for r in "xzy" for c in "xwu1"}
         object.__setattr__(self, "parts", zeros | self.parts)
-
-
-_READERS: list[Any] = [(lambda value: hasattr(value, "nodes"), loop_nodes)]  # of models of reservoirpy
-
-
-def register_controller(test: Callable[[Any], bool], read: Callable[[Any], Sequence[Any]]) -> None:
-    """Register a kind of controllers for ``feedback``.
-
-    Args:
-        test: predicate that recognizes the objects.
-        read: returns the controller as layers in series: subjects, linear systems ``(A, B, C, D, dt)``, static gains,
-            names of activations, and ``Component``.
-
-    Example:
-        >>> class Proportional:
-        ...     gain = 0.5
-        >>> register_controller(lambda c: hasattr(c, "gain"), lambda c: [np.array([[c.gain]])])
-        >>> feedback(([[-1.0]], [[1.0]], [[1.0]], [[0.0]]), Proportional()).system.A
-        array([[-1.5]])
-    """
-    _READERS.insert(0, (test, read))
 
 
 def feedback(
@@ -265,7 +243,7 @@ def _components(value: Any, name: str, width: int) -> list[Component]:
         return [value]
     if recurrent and isinstance(value, str) and value in ACTIVATIONS:
         return [_channels(value, ACTIVATIONS[value].slope, -np.ones(width), np.ones(width))]
-    reader = next((read for test, read in _READERS if recurrent and test(value)), None)
+    reader = next((read for test, read in CONTROLLERS if recurrent and test(value)), None)
     if recurrent and (reader is not None or isinstance(value, list)):
         out: list[Component] = []
         for layer in value if reader is None else reader(value):
