@@ -222,11 +222,6 @@ def levels_of(reads: Array) -> list[Array] | None:
     return levels
 
 
-def is_acyclic(edges: Array) -> bool:
-    """Return True if a directed graph has no cycle; ``edges`` as in ``levels_of``."""
-    return levels_of(edges) is not None
-
-
 def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
     """Return True if ``I - D K`` is non-singular for every admissible K: acyclic D, or spectral radius of |D| |K| < 1.
 
