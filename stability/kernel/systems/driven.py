@@ -100,10 +100,6 @@ class DrivenSystem(Subject):
         """Scale of random initial states: ``1 + |B|``, the largest row sum."""
         return 1.0 + (float(np.abs(self.system.B).sum(axis=1).max()) if self.system.channels else 0.0)
 
-    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """Draw ``(count, n)`` initial states."""
-        return self.natural_size * rng.normal(size=(count, self.states))
-
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
