@@ -96,7 +96,7 @@ def fixed_points(
         for point in points:
             search.offer(point)
         reason = search.run(max_boxes, corners)
-        inside = [p for p in search.found if corners is None or meet(p.state, Ball.around(*corners))]
+        inside = [p for p in search.equilibria if corners is None or meet(p.state, Ball.around(*corners))]
         slow_points, speeds = _slow_points(network, u, points[:slow])
         listed = sorted((_linearized(p, network, u) for p in inside), key=_order)
     examined = None if corners is None else np.stack(corners)
