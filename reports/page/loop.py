@@ -68,7 +68,8 @@ def _figures(analysis: LoopAnalysis, slopes: str) -> list[Figure]:
             curve = nyquist(certificate.subject)
             title = f"The circle criterion {'holds' if curve.holds else 'does not hold'} for {slopes}."
             reading = f"{READING} Right: proved bound on the distance of two states."
-            values = {"frequency": curve.frequencies, "real": curve.values.real, "imag": curve.values.imag}
+            points: Any = curve.values
+            values = {"frequency": curve.frequencies, "real": points.real, "imag": points.imag}
             return [Figure("nyquist", title, reading, "", pd.DataFrame(values), partial(_draw, analysis, curve))]
     return []
 
