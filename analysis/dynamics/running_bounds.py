@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import DimensionError
+from stability.errors import ConfigurationError, DimensionError
 from stability.kernel.arithmetic.activation_bounds import activation_slopes, activation_values
 from stability.kernel.arithmetic.activations import activation
 from stability.kernel.arithmetic.balls import Ball, diagonal_of, row_sum_norm, system_balls
-from stability.kernel.arithmetic.definiteness import gamma, refuse_flushing, spectral_bounds
+from stability.kernel.arithmetic.definiteness import FLUSHED, flushes_small_numbers, gamma, spectral_bounds
 from stability.kernel.arithmetic.directed_functions import norm_above, upper
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.systems.gated_cell import GatedCell
@@ -221,7 +221,8 @@ def running_bounds(subject: Any, states: Array, inputs: Array) -> Array | None:
         >>> bool((bounds >= 1e-9).all() and (bounds < 1e-8).all())
         True
     """
-    refuse_flushing()
+    if flushes_small_numbers():
+        raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
     step = _step_of(subject)
     if step is None:
         return None

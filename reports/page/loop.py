@@ -72,7 +72,7 @@ def _figures(analysis: LoopAnalysis, slopes: str) -> list[Figure]:
             title = f"The circle criterion {'holds' if curve.holds else 'does not hold'} for {slopes}."
             reading = f"{READING} Right: proved bound on the distance of two states."
             points: Any = curve.values
-            values = {"frequency": curve.frequencies, "real": points.real, "imag": points.imag}
+            values = {"frequency": curve.frequencies, "real": np.real(points), "imag": np.imag(points)}
             return [Figure("nyquist", title, reading, "", pd.DataFrame(values), partial(_draw, analysis, curve))]
     return []
 

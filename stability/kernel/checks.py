@@ -228,7 +228,7 @@ def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
     Cost:
         As many operations as ``D`` has entries, times at most 50.
     """
-    if is_acyclic(D != 0):
+    if levels_of(D != 0) is not None:
         return True
     gain = np.abs(D) * np.maximum(np.abs(alpha), np.abs(beta))[None, :]
     weights = np.ones(D.shape[0])
