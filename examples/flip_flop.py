@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
             print(f"step {step}: {right:.1%} of the values right")
     found = fixed_points(rnn)
     print(f"{len(found.points)} fixed points, no others: {found.complete}")
-    for point in found.found:
+    for point in found.equilibria:
         value = head(torch.tensor(point.state, dtype=torch.float32)).detach()
         slowest = float(abs(point.time_constants).max())
         print(f"{point.type:9s} remembers ({value[0]:+.2f}, {value[1]:+.2f}), slowest mode {slowest:.1f} steps")

@@ -99,7 +99,7 @@ def disk_margin(subject: Any, *, skew: float = 0.0, tol: float = 1e-3, time_limi
     factor, certificate, _ = largest_factor(
         lambda factor: certify_contraction_at(scale_slopes(loop, *disk(factor)[1:]), "any", deadline), tol, deadline
     )
-    if certificate is None:
+    if certificate is None or certificate.proof is None:
         return DiskMargin(0.0, (1.0, 1.0), 0.0, None, None, skew)
     alpha = disk(factor)[0] * (1.0 - ROUNDING)
     low, high = _gain(-alpha, skew), _gain(alpha, skew)

@@ -67,7 +67,7 @@ class Nyquist:
         farthest = 1.0 / (low if low > 0 else high)
         reach = min(float(np.abs(visible).max(initial=1.0)), 3.0 * farthest) + farthest
         style = {"facecolor": "0.85", "edgecolor": "0.4", "zorder": 0}
-        crossings = (-1.0 / low, -1.0 / high) if low else (-1.0 / high,)
+        crossings = [-1.0 / low, -1.0 / high] if low else [-1.0 / high]
         if low == 0:
             axes.add_patch(Rectangle((-3 * reach - 1 / high, -3 * reach), 3 * reach, 6 * reach, **style))
         else:

@@ -45,7 +45,7 @@ def fixed_points(
     output.status()
     box = None if found.box is None else found.box.tolist()
     points, rows = [], []
-    for k, point in enumerate(found.found, start=1):
+    for k, point in enumerate(found.equilibria, start=1):
         entry = {"state": point.state.tolist(), "radius": point.radius, "type": point.type, "unstable": point.unstable}
         pairs = [[value.real, value.imag] for value in point.eigenvalues.tolist()]
         points.append({**entry, "eigenvalues": pairs, "time_constants": point.time_constants.tolist()})
@@ -53,9 +53,9 @@ def fixed_points(
         lead = complex(point.eigenvalues[0])
         value = f"{lead.real:.4g}" + (f" {lead.imag:+.4g}i" if lead.imag else "")
         rows.append((str(k), point.type, str(point.unstable), f"{np.linalg.norm(point.state):.4g}", value, slowest))
-    unit = "steps" if found.found and found.found[0].is_discrete else "time"
+    unit = "steps" if found.equilibria and found.equilibria[0].is_discrete else "time"
     header = ("point", "type", "unstable directions", "norm", "leading eigenvalue", f"slowest mode ({unit})")
     ending = "Proved: there are no others." if found.complete else f"There may be others: {found.reason}."
     document = {"model": model, "complete": found.complete, "reason": found.reason, "box": box, "points": points}
-    text = f"{printable(model)}: {len(found.found)} equilibria"
+    text = f"{printable(model)}: {len(found.equilibria)} equilibria"
     output.show(document, f"{text}\n{table(header, rows, right=(0, 2, 3, 5))}\n{ending}")

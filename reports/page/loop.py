@@ -52,9 +52,12 @@ def render_loop(analysis: LoopAnalysis, document: Mapping[str, Any], root: Folde
     analysis.certificates[0].save(root.path / CERTIFICATE)
     write_json(root.path / JSON, document)
     header, rows = loop_table(analysis)
+    notes = loop_notes(analysis)
+    obstacle = notes.pop(0) if str(analysis.certificates[0].verdict) != "certified" else ""
+    table = Table(header, rows[1:], (1, 2))
     sections = (
-        Section("margins", "Rates and margins", "", (Table(header, rows[1:], (1, 2)),), _figures(analysis, header[1])),
-        Section("scope", "Notes", notes=loop_notes(analysis), boxes=SCOPE),
+        Section("margins", "Rates and margins", obstacle, (table,), _figures(analysis, header[1])),
+        Section("scope", "Notes", notes=notes, boxes=SCOPE),
     )
     title = f"{verdict_word(analysis.certificates[0].verdict)}: {printable(document['loop'])}, {header[1]}."
     kicker = f"Stability of a control loop · {size_words(analysis)}"
@@ -68,7 +71,8 @@ def _figures(analysis: LoopAnalysis, slopes: str) -> list[Figure]:
             curve = nyquist(certificate.subject)
             title = f"The circle criterion {'holds' if curve.holds else 'does not hold'} for {slopes}."
             reading = f"{READING} Right: proved bound on the distance of two states."
-            values = {"frequency": curve.frequencies, "real": curve.values.real, "imag": curve.values.imag}
+            points: Any = curve.values
+            values = {"frequency": curve.frequencies, "real": np.real(points), "imag": np.imag(points)}
             return [Figure("nyquist", title, reading, "", pd.DataFrame(values), partial(_draw, analysis, curve))]
     return []
 

@@ -46,38 +46,38 @@ class Enumeration:
         equation: the equation.
         newton: function that returns an approximate equilibrium near a state ``(n,)``, or ``None``.
         undecided: ``(k, 2, n)`` boxes of states that may hold others, none before the search.
-        found: the equilibria.
+        equilibria: all that were found.
         boxes: number of examined boxes.
     """
 
     equation: Equation
     newton: Callable[[Array], Array | None]
     undecided: Array
-    found: list[Proved] = field(default_factory=list)
+    equilibria: list[Proved] = field(default_factory=list)
     boxes: int = 0
 
     def offer(self, guess: Array) -> bool:
         """Return True if Newton's method leads from a state to an equilibrium that was not known."""
         state = self.newton(guess)
-        if state is None or any(np.abs(state - p.state.mid).max() <= 2 * p.state.rad.max() for p in self.found):
+        if state is None or any(np.abs(state - p.state.mid).max() <= 2 * p.state.rad.max() for p in self.equilibria):
             return False
         proof = self.equation.enclose(state)
         if proof is None:
             return False
         ball, place, jacobian = proof
         low, high = (end[None] for end in place.endpoints())
-        if self._known(low, high).any() or any(meet(ball, other.state) for other in self.found):
+        if self._known(low, high).any() or any(meet(ball, other.state) for other in self.equilibria):
             return False
         wide = [r for r in 2.0 ** np.arange(2, -40, -1.0) if r > place.rad.max()]
         radius = next((r for r in wide if self.equation.unique(place.mid, r)), -1.0)  # a negative one holds no box
         lower, upper = place.mid - radius, place.mid + radius
-        self.found.append(Proved(ball, jacobian, np.nextafter(lower, np.inf), np.nextafter(upper, -np.inf)))
+        self.equilibria.append(Proved(ball, jacobian, np.nextafter(lower, np.inf), np.nextafter(upper, -np.inf)))
         return True
 
     def _known(self, low: Array, high: Array) -> Array:
         """Return the mask of located boxes ``(N, d)`` inside a box that has one known equilibrium and no other."""
         inside = np.zeros(len(low), dtype=bool)
-        for point in self.found:
+        for point in self.equilibria:
             inside |= ((point.low <= low) & (high <= point.high)).all(axis=1)
         return inside
 
@@ -152,7 +152,7 @@ class Enumeration:
             low, high, influence = boxes.contract(self.equation.image(boxes))
             keep = ~boxes.empty
             low, high, influence = low[keep], high[keep], influence[keep]
-        if self.found and len(low):
+        if self.equilibria and len(low):
             unknown = ~self._known(*self.equation.located(low, high))
             low, high, influence = low[unknown], high[unknown], influence[unknown]
         influence = np.where(high - low > SMALLEST * (1.0 + np.abs(low)), np.nan_to_num(influence), -1.0)

@@ -52,7 +52,7 @@ class FixedPoint:
         Positive: the mode decays; negative: it grows; infinite: neither.
         """
         with np.errstate(divide="ignore"):
-            return -1.0 / (np.log(np.abs(self.eigenvalues)) if self.is_discrete else self.eigenvalues.real + 0.0)
+            return -1.0 / (np.log(np.abs(self.eigenvalues)) if self.is_discrete else np.real(self.eigenvalues) + 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,7 +60,7 @@ class FixedPoints(Displayed):
     """Equilibria of a network under one constant input.
 
     Attributes:
-        found: the equilibria, stable ones first.
+        equilibria: all that were found, stable ones first.
         complete: True if there is proved to be no other equilibrium in ``box``.
         reason: reason why the list is not proved complete; empty if it is.
         box: ``(2, n)`` lower and upper corner of the examined states. If none was given, it is proved to contain every
@@ -72,7 +72,7 @@ class FixedPoints(Displayed):
         speeds: ``(k,)`` Euclidean norm of the change of the state per step (per unit of time) there.
     """
 
-    found: tuple[FixedPoint, ...]
+    equilibria: tuple[FixedPoint, ...]
     complete: bool
     reason: str
     box: Array | None
@@ -82,33 +82,33 @@ class FixedPoints(Displayed):
     slow_points: Array = field(repr=False)
     speeds: Array = field(repr=False)
 
-    TABLE = "found"
+    TABLE = "equilibria"
 
     @property
     def points(self) -> Array:
         """Return the states ``(k, n)`` of the equilibria."""
-        return np.array([p.state for p in self.found]).reshape(len(self.found), self.slow_points.shape[1])
+        return np.array([p.state for p in self.equilibria]).reshape(len(self.equilibria), self.slow_points.shape[1])
 
     @property
     def eigenvalues(self) -> Array:
         """Return the eigenvalues ``(k, n)`` of the Jacobians, complex, the least stable first."""
-        return np.array([p.eigenvalues for p in self.found], dtype=complex).reshape(self.points.shape)
+        return np.array([p.eigenvalues for p in self.equilibria], dtype=complex).reshape(self.points.shape)
 
     @property
     def radii(self) -> Array:
         """Return the radii ``(k,)`` of the boxes around ``points`` that contain the equilibria."""
-        return np.array([p.radius for p in self.found])
+        return np.array([p.radius for p in self.equilibria])
 
     @property
     def types(self) -> list[str]:
         """Return the type of each equilibrium."""
-        return [p.type for p in self.found]
+        return [p.type for p in self.equilibria]
 
     def facts(self) -> list[Fact]:
         """Return the number of equilibria of each type, and whether the list is proved complete."""
         counts = [f"{self.types.count(kind)} {kind}" for kind in MARKS if kind in self.types]
         status = "proved complete in the box" if self.complete else f"may be incomplete: {self.reason}"
-        facts = [("", f"{len(self.found)} found ({', '.join(counts) or 'none'})"), ("", status)]
+        facts = [("", f"{len(self.equilibria)} found ({', '.join(counts) or 'none'})"), ("", status)]
         return [*facts, ("boxes", str(self.boxes)), ("undecided boxes", str(len(self.undecided)))]
 
     def plot(self, ax: Axes | None = None, trajectories: Any = None) -> Axes:
@@ -143,7 +143,7 @@ class FixedPoints(Displayed):
         axes.set_xlabel("first principal component of the state")
         axes.set_ylabel("second principal component")
         axes.set_title(
-            f"{len(self.found)} equilibria, {'proved to be all' if self.complete else 'there may be others'}"
+            f"{len(self.equilibria)} equilibria, {'proved to be all' if self.complete else 'there may be others'}"
         )
         axes.margins(y=0.2)
         axes.legend(loc="upper center", ncol=5, frameon=False)
