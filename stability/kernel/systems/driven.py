@@ -183,7 +183,7 @@ class ControlLoop(LureSystem):
 
     def _map(self, which: str, z: Array) -> Array:
         columns = [getattr(NONLINEARITIES[name], which)(z[..., i]) for i, name in enumerate(self.activations)]
-        return np.stack(columns, axis=-1)
+        return np.stack(columns, axis=-1) if columns else z
 
     def advance(self, x: Array) -> Array:
         """Return the right-hand side (continuous time) or next state (discrete time) at states ``x (..., n)``."""
