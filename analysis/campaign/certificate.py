@@ -16,7 +16,7 @@ from stability.certification import certify
 from stability.checkpoint_certificate import CheckpointCertificate
 from stability.errors import StabilityError, UnsupportedError
 from stability.kernel.format.claims import Verdict
-from stability.search.as_it_runs import as_model, certify_run
+from stability.search.as_it_runs import as_model, with_run
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import allows_box_claims
 from stability.storage.artifacts import WEIGHTS
@@ -57,10 +57,7 @@ def _with_run(certificate: Certificate, work: Work) -> Certificate:
     if certificate.verdict is not Verdict.CERTIFIED or not isinstance(like_data, dict) or not dtype:
         return certificate
     model = as_model(dtype.removeprefix("torch."), work.model)
-    found = certify_run(certificate, model, (np.array(like_data["low"]), np.array(like_data["high"])))
-    if isinstance(found, str):
-        return replace(certificate, meta={**certificate.meta, "as_it_runs": found})
-    return replace(certificate, claims=(*certificate.claims, found))
+    return with_run(certificate, model, (np.array(like_data["low"]), np.array(like_data["high"])))
 
 
 def _rounding(work: Work) -> dict[str, Any]:
