@@ -168,10 +168,9 @@ class AsItRunsGated(ProofData):
         given = f"For {inputs}, representable in {model.format},"
         more = "log1p and expm1 have the errors of exp, and softplus, logsigmoid and SiLU are composed of them."
         if isinstance(subject.injection, DeltaInjection):
-            part, given = "column of the state", f"{inputs} and its decays, rates, keys and values in {model.format},"
-            more = (
-                "Decays, rates, keys and values are given; the errors with which a run computes them are not covered."
-            )
+            part, terms = "column of the state", f"decays, rates, keys and values that are numbers in {model.format}"
+            given = f"For every sequence of {terms}, within their bounds for {inputs},"
+            more = "The errors with which a run computes decays, rates, keys and values are not covered."
         return theorem(
             subject,
             f"{given} let x be the states in exact arithmetic and y those of any step-by-step run in {model.phrase}, "
