@@ -30,7 +30,9 @@ def rounding_words(summary: Mapping[str, Any]) -> list[str]:
     if claim is not None:
         near = at_most(claim["value"])
         said = f"a run in {run_arithmetic(claim)} stays within {near} of the exact states at every step"
-        return [f"{said}, for inputs in the box (proved)"]
+        for scope, words in _SCOPES.items():
+            said += words if scope in claim["statement"] else ""
+        return [f"{said} (proved)"]
     return [f"no bound for a run, since {why}"] if isinstance(why, str) else []
 
 
@@ -46,4 +48,9 @@ def measured_words(rounding: Mapping[str, Any]) -> list[str]:
     ]
 
 
+_SCOPES = {
+    " with entr": ", for inputs in the box",
+    "every sequence of decays, rates, keys and values": ", for given decays, rates, keys and values",
+}
+"""Words of a sentence that restrict the claim, and how they are said in short."""
 _PRECISIONS = ("float32", "float16", "bfloat16")
