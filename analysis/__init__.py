@@ -10,6 +10,7 @@ from .attacks.threat import AttackResult
 from .curvature.density import SpectralDensity, spectral_density
 from .curvature.hessian import HessianSummary, hessian_summary
 from .dynamics.arithmetic import ArithmeticRun, run_in, state_formats
+from .dynamics.gated_runs import GatedRun, gated_run
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
 from .dynamics.recovery import MeasuredRecovery, measured_recovery
@@ -33,6 +34,8 @@ __all__ = [
     "ArithmeticRun",
     "run_in",
     "state_formats",
+    "GatedRun",
+    "gated_run",
     "PRESETS",
     "TASKS",
     "AttackResult",
