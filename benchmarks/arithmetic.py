@@ -164,13 +164,14 @@ def gated(out: Any, steps: int) -> None:
     """Measure bounds over the largest errors of runs of gated linear layers with an int8 state."""
     for kind, name in (("mamba2", "Mamba-2"), ("gated_deltanet", "gated DeltaNet")):
         found: dict[str, list[tuple[float, ...]]] = {rounding: [] for rounding in LIMITS}
+        blocks = [part for part in trained(kind).modules() if isinstance(part, GatedLinearBlock)]
         with torch.no_grad():
             x = text(steps)
-            for block in (part for part in trained(kind).modules() if isinstance(part, GatedLinearBlock)):
+            for block in blocks:
                 u = block.norm(block.encoder(x))[0].numpy()
                 box = InputBox(*(np.nextafter(np.float32(end), np.float32(to)).astype(float) for end, to in
                                  ((u.min(axis=0), -np.inf), (u.max(axis=0), np.inf))))  # fmt: skip
-                state = int(np.prod(block.gated_linear().unit_states))
+                state = block.gated_linear().unit_states
                 for rounding, kept in found.items():
                     model = ExecutionModel("float32", f"int8:{state}", rounding=rounding)
                     run = gated_run(block.float(), x[0].float(), model)
