@@ -183,10 +183,11 @@ def gated(out: Any, steps: int) -> None:
                     kept += [(float(head), *before, run.relative) for before in [tuple(shares)] for head in heads]
                 x = block.double()(x)[0]
         for rounding, rows in found.items():
-            run, every, text_range, relative = np.median(rows, axis=0)
+            medians = np.median(rows, axis=0)
+            names = ("reached", "claim_norm", "claim_range_of_text", "error_over_state")
             row = {"case": "int8 state of gated linear layers", "format": f"{name}, {rounding}", "steps": steps}
-            keep(out, {**row, "heads": len(rows), "must": LIMITS[rounding], "reached": run, "claim_norm": every,
-                       "claim_range_of_text": text_range, "error_over_state": relative}, "case", "format")  # fmt: skip
+            row |= {"heads": len(rows), "must": LIMITS[rounding]}
+            keep(out, row | {key: float(x) if x < np.inf else None for key, x in zip(names, medians)}, "case", "format")
 
 
 def main() -> None:
