@@ -23,12 +23,11 @@ from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.directed_functions import SILU_SLOPE, add_up, logistic, norm_above, softplus, upper
 from stability.kernel.arithmetic.intervals import upper_product
 from stability.kernel.format.fields import Refused, require, required
-from stability.kernel.systems.decay_gates import Gate, RatioGate, RGLRUGate, SigmoidGate, SoftplusGate
+from stability.kernel.systems.decay_gates import RatioGate, RGLRUGate, SigmoidGate, SoftplusGate
 from stability.kernel.systems.derived_signals import Affine, Convolution, SiLU
 from stability.kernel.systems.execution import FORMATS, ExecutionModel
 from stability.kernel.systems.gated_linear import ConvexInjection, GatedLinearLayer, RootInjection, StepInjection
 from stability.kernel.systems.input_sets import InputSet
-from stability.kernel.systems.signals import Signal
 from stability.kernel.theorems.gated_linear_bounds import convex_range, quotient, rooms, step_parts
 
 Array = np.ndarray
@@ -43,7 +42,7 @@ def own_operations(model: ExecutionModel) -> float:
     return float(model.relative_error(0, OPERATIONS, 0.0))
 
 
-def signal_error(signal: Signal, model: ExecutionModel) -> Array:
+def signal_error(signal: Any, model: ExecutionModel) -> Array:
     """Bound the error of every entry of a computed signal, ``(size,)``; inputs of the layer are numbers of the format.
 
     Raises:
@@ -89,7 +88,7 @@ class GateError(NamedTuple):
     step: Array
 
 
-def gate_error(gate: Gate, model: ExecutionModel) -> GateError:
+def gate_error(gate: Any, model: ExecutionModel) -> GateError:
     """Bound the errors of the decays of every channel or head, ``(units,)`` or ``(units, k)``.
 
     Raises:
