@@ -58,6 +58,9 @@ def gated_run(layer: GatedLinearBlock, x: Tensor, arithmetic: str | ExecutionMod
         arithmetic: a format such as ``"float32"`` or ``"int8:64"``, or an ``ExecutionModel``.
         seed: seed of stochastic rounding.
 
+    Returns:
+        Measured distance of the states to a run in float64, and its bound.
+
     Raises:
         UnsupportedError: a layer of another kind, or with a complex state; arithmetic that cannot be run here.
 
