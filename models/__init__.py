@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from .adapters import controllers as _controllers  # noqa: F401 - registers the controllers of feedback loops
+from os import PathLike
+from typing import Any
+
+from torch import nn
+
+from stability.conversion.subjects import register_controller
+
 from .adapters.modules import certify_all, lure_system, recurrent_parts, register_adapter
 from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN
@@ -51,6 +57,15 @@ from .scans.scan import associative_scan
 from .stack import Stack
 from .step_layer import StepLayer
 from .unitary import UnitaryRNN
+
+
+def _read_controller(value: Any) -> list[Any]:
+    from .adapters.controllers import read_controller  # its imports take a second
+
+    return read_controller(value)
+
+
+register_controller(lambda v: isinstance(v, (nn.Module, str, PathLike)) or hasattr(v, "Wout"), _read_controller)
 
 __all__ = [
     "GRU",

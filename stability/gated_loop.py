@@ -16,6 +16,7 @@ from stability.kernel.format.serialization import digest_of
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.opaque import OpaqueMap
+from stability.search.counterexamples.counterexample_search import refute
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 
 Array = np.ndarray
@@ -31,8 +32,8 @@ class GatedLoop:
     where ``N`` consists of activations and of the steps of the cells.
 
     No theorem here covers such loops. ``certify`` and ``refute`` take the linearization at the least stable equilibrium
-    found, if it is unstable; their answer says so and is about this linear system. Otherwise the answer is
-    inconclusive.
+    found without external input, if it is proved unstable; their answer says so and is about this linear system. That
+    it is the linearization of the loop is computed, not proved. Otherwise the answer is inconclusive.
 
     Args:
         parts: matrices by row (x, z) and column (x, w, r, 1), such as ``xw`` for ``B``.
@@ -58,7 +59,7 @@ class GatedLoop:
 
     is_discrete = True
 
-    def __init__(self, parts: Mapping[str, Array], maps: Sequence[tuple[Any, int]], dt: float, name: str) -> None:
+    def __init__(self, parts: Mapping[str, Array], maps: Sequence[tuple[Any, int]], dt: Any, name: str) -> None:
         self.parts, self.maps, self.dt, self.name = dict(parts), list(maps), dt, name
         self.states, self.inputs = len(parts["xx"]), parts["xr"].shape[1]
         if None in (kind for kind, _ in maps):
@@ -90,7 +91,7 @@ class GatedLoop:
 
     def jacobian(self, x: Array, r: Array) -> Array:
         """Return the derivative of the next state by the state, at one state ``(n,)`` and input ``(p,)``."""
-        K = block_diag(*(_slopes(kind, own) for kind, own in self._arguments(self._apply(x, r)[0])))
+        K: Any = block_diag(*(_slopes(kind, own) for kind, own in self._arguments(self._apply(x, r)[0])))
         inner = np.linalg.solve(np.eye(K.shape[1]) - self.parts["zw"] @ K, self.parts["zx"])
         return self.parts["xx"] + self.parts["xw"] @ K @ inner
 
@@ -105,12 +106,11 @@ class GatedLoop:
             ``(n,)``, or ``None`` if the search found none.
         """
         r = np.zeros(self.inputs) if r is None else np.asarray(r, dtype=np.float64)
-        starts = np.random.default_rng(seed).normal(size=(STARTS, self.states)) * (np.arange(STARTS) > 0)[:, None]
-        final = starts
+        starts = final = np.random.default_rng(seed).normal(size=(STARTS, self.states))
         with np.errstate(all="ignore"):
             for _ in range(SETTLE):
                 final = np.clip(self.advance(final, r), -1e100, 1e100)
-            found = [newton_equilibrium(self, x, r) for x in (*starts, *final)]
+            found = [newton_equilibrium(self, x, r) for x in (np.zeros(self.states), *starts, *final)]
         return max(
             (x for x in found if x is not None),
             key=lambda x: np.abs(np.linalg.eigvals(self.jacobian(x, r))).max(),
@@ -123,13 +123,13 @@ class GatedLoop:
         return subject_as_part(LureSystem.linear(self.jacobian(x, r), self.dt), "linearization", self.name)
 
     def driven(self) -> LureSystem | OpaqueMap:
-        """Return the subject of certificates: an unstable linearization, else a map that no theorem covers."""
+        """Return the subject of certificates: a linearization that is refuted, else a map that no theorem covers."""
         x, seen = self.equilibrium(), "no equilibrium was found"
         if x is not None:
             linear = self.linearization(x)
-            if (radius := np.abs(np.linalg.eigvals(linear.A)).max()) > 1.0:
+            if refute(linear).proof is not None:
                 return linear
-            seen = f"the linearization at its equilibrium has spectral radius {radius:.4g} (measured)"
+            seen = f"its linearization has spectral radius {np.abs(np.linalg.eigvals(linear.A)).max():.4g} (measured)"
         why = f"no theorem covers a loop with an LSTM or GRU; {seen}"
         return OpaqueMap(self.states, self.inputs, why, weights=digest_of([self.parts, self.maps]), name=self.name)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from stability.conversion.feedback import ANY_STEP, Component, register_controller
+from stability.conversion.feedback import ANY_STEP, Component
 from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
 from stability.kernel.systems.classifier import Classifier
 from stability.kernel.systems.pairwise import PairwiseSystem
@@ -32,12 +31,12 @@ ACTIVATIONS = {nn.Tanh: ["tanh"], nn.ReLU: ["relu"], nn.Sigmoid: ["sigmoid"], nn
 
 
 def read_controller(value: Any) -> list[Any]:
-    """Return a controller as layers in series, see ``stability.conversion.feedback.register_controller``.
+    """Return a controller as layers in series, see ``stability.conversion.subjects.register_controller``.
 
     Args:
         value: a recurrent module or layer, ``nn.Sequential`` of these and of ``nn.Linear`` and activations, a
             ``SequenceModel``, a module of one's own with one recurrent part and ``nn.Linear`` around it, or the path
-            of a model file.
+            of a model file; or a read-out of reservoirpy.
 
     Raises:
         ConfigurationError: a read-out of the mean over time.
@@ -49,6 +48,8 @@ def read_controller(value: Any) -> list[Any]:
         >>> layers[0].states, layers[1].parts["yu"].shape
         (4, (1, 4))
     """
+    if hasattr(value, "Wout"):
+        return [_linear(value.Wout.T, value.bias)]
     if not isinstance(value, nn.Module):
         source = load_subject(value)
         return [source.subject] if source.module is None else read_controller(source.module)
@@ -58,7 +59,8 @@ def read_controller(value: Any) -> list[Any]:
         refuse_altered(value, nn.Linear)
         return [_linear(as_array(value.weight), 0.0 if value.bias is None else as_array(value.bias))]
     if isinstance(value, (nn.Sequential, Stack)):
-        return [layer for part in getattr(value, "parts", value) for layer in read_controller(part)]
+        parts: Any = value.parts if isinstance(value, Stack) else value
+        return [layer for part in parts for layer in read_controller(part)]
     if isinstance(value, SequenceModel):
         refuse_altered(value, SequenceModel)
         if value.reduction == "mean":
@@ -107,6 +109,3 @@ def _read_own_module(module: nn.Module) -> list[Any]:
             "nn.Sequential(recurrent, linear)"
         )
     return layers
-
-
-register_controller(lambda value: isinstance(value, (nn.Module, str, PathLike)), read_controller)

@@ -11,7 +11,7 @@ input.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import block_diag, expm
 
 from stability.arguments import as_positive, as_vector
-from stability.conversion.subjects import as_subject
+from stability.conversion.subjects import CONTROLLERS, as_subject
 from stability.errors import ConfigurationError, DimensionError, IllPosedError, UnsupportedError
 from stability.gated_loop import GatedLoop
 from stability.kernel.arithmetic.activations import ACTIVATIONS
@@ -35,8 +35,6 @@ from stability.kernel.systems.plants import as_plant, is_linear_system, slopes_o
 Array = np.ndarray
 ANY_STEP, STATIC, CONTINUOUS = "discrete time", "static", "continuous time"
 """Time of a component: one step per sample, whatever its duration; no memory at all; the word for ``None``."""
-LARGEST_CONDITION = 1e12
-"""Condition number of the loop's direct feed-through above which the loop counts as ill-posed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +49,7 @@ class Component:
         name: name in error messages.
     """
 
-    parts: Mapping[str, Array]
+    parts: dict[str, Any]
     kind: Any = None
     slope: tuple[Array, Array] = (np.zeros(0), np.zeros(0))
     step: Any = STATIC
@@ -63,27 +61,6 @@ class Component:
             size[row], size[column] = matrix.shape
         zeros = {r + c: np.zeros((size.get(r, 0), size.get(c, 0))) for r in "xzy" for c in "xwu1"}
         object.__setattr__(self, "parts", zeros | self.parts)
-
-
-_READERS: list[tuple[Callable[[Any], bool], Callable[[Any], Sequence[Any]]]] = []
-
-
-def register_controller(test: Callable[[Any], bool], read: Callable[[Any], Sequence[Any]]) -> None:
-    """Register a kind of controllers for ``feedback``.
-
-    Args:
-        test: predicate that recognizes the objects.
-        read: returns the controller as layers in series: subjects, linear systems ``(A, B, C, D, dt)``, static gains,
-            names of activations, and ``Component``.
-
-    Example:
-        >>> class Proportional:
-        ...     gain = 0.5
-        >>> register_controller(lambda c: hasattr(c, "gain"), lambda c: [np.array([[c.gain]])])
-        >>> feedback(([[-1.0]], [[1.0]], [[1.0]], [[0.0]]), Proportional()).system.A
-        array([[-1.5]])
-    """
-    _READERS.insert(0, (test, read))
 
 
 def feedback(
@@ -154,7 +131,7 @@ def feedback(
     if isinstance(delay, bool) or not isinstance(delay, (int, np.integer)) or delay < 0:
         raise ConfigurationError(f"delay must be a number of samples >= 0, got {delay!r}")
     (first,) = _components(plant, "plant", 0)
-    step = first.step if dt is None else as_step(dt)
+    step: Any = first.step if dt is None else as_step(dt)
     first = _sampled(first, step) if first.step is None and step is not None else first
     controller = np.array([[controller]]) if isinstance(controller, (int, float)) else controller
     ring = [first, *_components(controller, "controller", len(first.parts["yu"]))]
@@ -173,7 +150,7 @@ def feedback(
     return GatedLoop(parts, [(c.kind, len(c.parts["zu"])) for c in ring if len(c.parts["zu"])], step, name)
 
 
-def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float | None, name: str, driven: bool) -> Any:
+def _system(parts: dict[str, Any], ring: Sequence[Component], step: float | None, name: str, driven: bool) -> Any:
     """Return a loop without gated cells: a network, or a Lur'e system if its channels have not one known activation."""
     kinds = {component.kind for component in ring if len(component.slope[0])}
     alpha, beta = (np.concatenate([component.slope[k] for component in ring]) for k in (0, 1))
@@ -193,7 +170,7 @@ def _system(parts: Mapping[str, Array], ring: Sequence[Component], step: float |
     return DrivenSystem(system, activation, E, b, parts["xr"], name, part=COMPUTED)
 
 
-def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[str, Array]:
+def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[str, Any]:
     """Connect each output to the next component's input; return the matrices of the loop, with columns x, w, r, 1.
 
     Raises:
@@ -205,13 +182,13 @@ def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[st
         if inputs[k] != outputs[k - 1]:
             source = f"the {ring[k - 1].name} feeds it"
             raise DimensionError(f"the input of the {component.name}", (inputs[k],), (outputs[k - 1],), source)
-    whole = {key: block_diag(*(c.parts[key] for c in ring)) for key in ring[0].parts if key[1] != "1"}
+    whole: dict[str, Any] = {key: block_diag(*(c.parts[key] for c in ring)) for key in ring[0].parts if key[1] != "1"}
     whole |= {f"{row}1": np.vstack([c.parts[f"{row}1"] for c in ring]) for row in "xzy"}
     S = np.roll(np.diag(np.repeat(signs, outputs)), outputs[-1], axis=0)
     N = np.eye(len(S), inputs[entry], k=-entry * inputs[0])
     whole |= {f"{row}r": whole[f"{row}u"] @ N for row in "xzy"}
     direct = np.eye(len(S)) - whole["yu"] @ S
-    if np.linalg.cond(direct) > LARGEST_CONDITION:
+    if np.linalg.cond(direct) > 1e12:  # the solution would keep less than four digits
         raise IllPosedError(
             "the loop of direct feed-through has no unique solution (I - D_plant D_controller is singular): add a "
             "delay, or make plant or controller strictly proper (D = 0)"
@@ -240,8 +217,9 @@ def _sampled(plant: Component, dt: float) -> Component:
 
 def _refuse_other_step(step: Any, loop: float | None) -> None:
     """Raise an error for a component that does not run at the step of the loop."""
+    times: Any = step, loop
     fits = step in (STATIC, loop) or (step == ANY_STEP and loop is not None)
-    if not fits and (None in (step, loop) or not math.isclose(step, loop, rel_tol=1e-9)):
+    if not fits and (None in times or not math.isclose(*times, rel_tol=1e-9)):
         raise ConfigurationError(
             f"plant and controller need the same step, got {loop or CONTINUOUS} and {step or CONTINUOUS}: give dt to "
             "sample a continuous plant; discretize a continuous controller, for example by scipy's to_discrete"
@@ -264,7 +242,7 @@ def _components(value: Any, name: str, width: int) -> list[Component]:
         return [value]
     if recurrent and isinstance(value, str) and value in ACTIVATIONS:
         return [_channels(value, ACTIVATIONS[value].slope, -np.ones(width), np.ones(width))]
-    reader = next((read for test, read in _READERS if recurrent and test(value)), None)
+    reader = next((read for test, read in CONTROLLERS if recurrent and test(value)), None)
     if recurrent and (reader is not None or isinstance(value, list)):
         out: list[Component] = []
         for layer in value if reader is None else reader(value):
@@ -300,8 +278,8 @@ def _lure(subject: LureSystem | DrivenSystem, F: Any, G: Any, name: str) -> Comp
         parts |= {"xu": subject.F, "zu": subject.E, "z1": subject.b[:, None]}
     if kind is None or name == "plant" or not system.is_discrete:
         return Component(parts | {"yx": output}, kind, (system.alpha, system.beta), system.dt, name)
-    parts |= {f"y{column}": parts[f"x{column}"] for column in "xwu"}
-    return Component(parts, kind, (system.alpha, system.beta), ANY_STEP, name)
+    following = {f"y{column}": parts[f"x{column}"] for column in "xwu"}
+    return Component(parts | following, kind, (system.alpha, system.beta), ANY_STEP, name)
 
 
 def _channels(kind: Any, slope: Any, low: Array, high: Array) -> Component:

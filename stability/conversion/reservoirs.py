@@ -119,7 +119,7 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
         UnsupportedError: another node or model, or a ``Reservoir`` that is not initialized or has feedback without
             read-out, noise in its state or an unknown activation.
     """
-    node, readout = _loop_nodes(node) if hasattr(node, "nodes") else (node, None)
+    node, readout = loop_nodes(node) if hasattr(node, "nodes") else (node, None)
     kind = type(node).__name__
     if kind != "Reservoir" or not all(hasattr(node, part) for part in ("W", "Win", "lr")):
         raise UnsupportedError(
@@ -146,12 +146,11 @@ def system_from_reservoirpy(node: Any) -> DrivenSystem:
     if readout is None:
         return network
     loop = {"Wout": np.transpose(readout.Wout), "bout": getattr(readout, "bias", 0.0), "name": network.name}
-    entering = node.Wfb if has_feedback else node.Win
-    closed = reservoir_system(node.W, entering, matrices[2], **options, **loop)
+    closed = reservoir_system(node.W, node.Wfb if has_feedback else node.Win, matrices[2], **options, **loop)
     return replace(closed, E=network.E, F=network.F) if has_feedback else closed
 
 
-def _loop_nodes(model: Any) -> tuple[Any, Any]:
+def loop_nodes(model: Any) -> tuple[Any, Any]:
     """Return reservoir and read-out of a model.
 
     Raises:

@@ -5,13 +5,13 @@ Layers above register converters here (for ``torch.nn`` modules), so that this p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from stability.conversion.reservoirs import is_reservoirpy_node, system_from_reservoirpy
+from stability.conversion.reservoirs import is_reservoirpy_node, loop_nodes, system_from_reservoirpy
 from stability.errors import UnsupportedError
 from stability.kernel.format.serialization import is_subject
 from stability.kernel.systems.lure import LureSystem
@@ -47,6 +47,29 @@ def register_converter(kind: type | Callable[[Any], bool], function: Callable[[A
     """
     test = (lambda value, kind=kind: isinstance(value, kind)) if isinstance(kind, type) else kind
     _CONVERTERS.insert(0, (test, function))
+
+
+CONTROLLERS: list[Any] = [(lambda value: hasattr(value, "nodes"), loop_nodes)]
+"""Predicates of the kinds of controllers, with their readers; by default models of reservoirpy."""
+
+
+def register_controller(test: Callable[[Any], bool], read: Callable[[Any], Sequence[Any]]) -> None:
+    """Register a kind of controllers for ``feedback``.
+
+    Args:
+        test: predicate that recognizes the objects.
+        read: returns the controller as layers in series: subjects, linear systems ``(A, B, C, D, dt)``, static gains,
+            names of activations, and ``Component``.
+
+    Example:
+        >>> from stability import feedback
+        >>> class Proportional:
+        ...     proportional_gain = 0.5
+        >>> register_controller(lambda c: hasattr(c, "proportional_gain"), lambda c: [np.array([[0.5]])])
+        >>> feedback(([[-1.0]], [[1.0]], [[1.0]], [[0.0]]), Proportional()).system.A
+        array([[-1.5]])
+    """
+    CONTROLLERS.insert(0, (test, read))
 
 
 def as_subject(value: Any) -> Any:

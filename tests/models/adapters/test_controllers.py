@@ -12,6 +12,7 @@ from stability import feedback, incremental_gain
 from stability.errors import ConfigurationError, DisagreementError, StabilityError
 from stability.models import LRU, ContractingRNN, ElmanRNN, LipschitzRNN, SequenceModel, export_onnx, save
 from stability.reports import cli
+from stability.reports.stored.records import ModelRecord
 
 PLANT = StateSpace([[-1.2, -0.2], [1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]], [[0.0]])
 DT = 0.1
@@ -129,3 +130,5 @@ def test_the_command_line_takes_a_loop_from_a_function(tmp_path, monkeypatch, ca
     ):
         assert cli.run(["certify", f"own_loops.py:{name}"]) == code
         assert words in capsys.readouterr().out
+    part = {"meta": {"part": "linearization of loop"}}  # the page does not say of the loop what is proved of this part
+    assert ModelRecord("own", tmp_path, part, {}, {}).title == "linearization of own"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from stability import certify
+import stability.models  # noqa: F401 - reads read-outs
+from stability import certify, feedback
 from stability.conversion.subjects import as_subject
 from stability.errors import ConfigurationError, DimensionError, DisagreementError, FileFormatError, UnsupportedError
 from stability.kernel.format.claims import Verdict
@@ -98,11 +99,16 @@ def test_an_object_of_the_library() -> None:
 
 
 def test_a_model_with_a_read_out_is_the_loop() -> None:
+    wanted = reservoir_system(W, WIN, BIAS, leak=0.3)
     free, driven = as_subject(Model(Reservoir(), Ridge())), as_subject(Model(Ridge(), Reservoir(Wfb=W[:, :2])))
     for u, x in zip(U, RNG.normal(size=(30, 4))):
         read = Ridge().Wout.T @ x + Ridge().bias[0]
         for loop, pre in ((free, W @ x + WIN @ read), (driven, W @ x + WIN @ u + W[:, :2] @ read)):
             assert loop.advance(x, u) == pytest.approx(0.7 * x + 0.3 * np.tanh(pre + BIAS))
+    controlled = feedback((np.eye(2), 0.1 * np.eye(2), np.eye(2), np.zeros((2, 2)), 1.0), Model(Reservoir(), Ridge()))
+    h = wanted.advance(x, u)
+    state = controlled.advance(np.concatenate([u, x]), np.zeros(2))
+    assert state == pytest.approx(np.concatenate([u - 0.1 * (Ridge().Wout.T @ h + Ridge().bias[0]), h]))
     for nodes in (
         (Reservoir(),),
         (Reservoir(), Reservoir(), Ridge()),
