@@ -178,7 +178,7 @@ def _linearized(proved: Proved, network: Any, u: Array) -> FixedPoint:
         values, radii = np.linalg.eigvals(network.jacobian(proved.state.mid, u)), np.full(network.states, np.inf)
     else:
         values, radii = enclose_eigenvalues(proved.jacobian)
-    measure = np.abs(values) - 1.0 if discrete else values.real
+    measure = np.abs(values) - 1.0 if discrete else np.real(values)
     order, width = np.argsort(-measure, kind="stable"), radii * (1 + 8 * EPS) + 4 * EPS * (1.0 + np.abs(values))
     decided = (np.abs(measure) > width).all()
     unstable = int((measure > 0).sum()) if decided else None

@@ -52,7 +52,7 @@ class FixedPoint:
         Positive: the mode decays; negative: it grows; infinite: neither.
         """
         with np.errstate(divide="ignore"):
-            return -1.0 / (np.log(np.abs(self.eigenvalues)) if self.is_discrete else self.eigenvalues.real + 0.0)
+            return -1.0 / (np.log(np.abs(self.eigenvalues)) if self.is_discrete else np.real(self.eigenvalues) + 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
