@@ -182,11 +182,7 @@ class GatedEquation:
 
     def _lstm(self, boxes: AffineBoxes) -> tuple[Form, Form]:
         """Return the next hidden units and the settled cell states."""
-<<<<<<< HEAD
-        z = {name: boxes.linear(weight, boxes.y, bias) for name, (weight, bias) in self.gates.items()}
-=======
         z = {name: boxes.linear(matrix, boxes.y, offset) for name, (matrix, offset) in self.gates.items()}
->>>>>>> fp
         gain = boxes.product(boxes.activation("sigmoid", z["i"]), boxes.activation("tanh", z["g"]))
         q = boxes.product(gain, boxes.one_plus_exponential(z["f"]))
         return boxes.product(boxes.activation("sigmoid", z["o"]), boxes.activation("tanh", q)), q
