@@ -10,6 +10,7 @@ from .attacks.threat import AttackResult
 from .curvature.density import SpectralDensity, spectral_density
 from .curvature.hessian import HessianSummary, hessian_summary
 from .dynamics.arithmetic import ArithmeticRun, run_in, state_formats
+from .dynamics.gated_runs import GatedRun, gated_run
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
 from .dynamics.recovery import MeasuredRecovery, measured_recovery
@@ -35,6 +36,8 @@ __all__ = [
     "run_in",
     "running_bounds",
     "state_formats",
+    "GatedRun",
+    "gated_run",
     "PRESETS",
     "TASKS",
     "AttackResult",

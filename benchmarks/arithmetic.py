@@ -12,6 +12,9 @@ between corners of [-1, 1] every 50 steps in the other.
 least the distance to a run in float64, less the proved error of that run.
 ``time``: the claim beside the certificate that it rests on, with 256 units.
 ``report``: the bounds of the certified networks of a stored report, over their largest state in 10^5 measured steps.
+``gated``: int8 states of Mamba-2 and gated DeltaNet layers of width 64, trained on characters, on 2,000 characters of
+text: the bound of the run over its largest error, median over heads, and the claim for every input of the norm, and for
+inputs in the range of the text, over the largest error of the whole state.
 """
 
 from __future__ import annotations
@@ -24,15 +27,18 @@ import numpy as np
 import torch
 
 from stability import ExecutionModel, certify
-from stability.analysis import run_in
+from stability.analysis import gated_run, run_in
 from stability.certificate import Certificate
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.models import GRU, LSTM, ElmanRNN
-from stability.search.as_it_runs import certify_run
-from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
+from stability.models.gated_linear.block import GatedLinearBlock
+from stability.search.as_it_runs import certify_run, gated_run_claim
+from stability.systems import DrivenSystem, InputBox, LureSystem, PairwiseSystem
 from tests.stability.worst_rounding import largest_distance
 
+from .gated_bounds import network as trained
+from .gated_bounds import text
 from .timing import arguments, keep, processor
 
 Array = np.ndarray
@@ -47,6 +53,7 @@ MODELS = {
     "int8:4 state, stochastic": ExecutionModel("int8:4", rounding="stochastic"),
     "int8 state, feedback": ExecutionModel("int8", rounding="feedback"),
 }
+LIMITS = {"nearest": None, "feedback": 5.0, "noise_shaping": 5.0}
 KINDS = ("tanh", "relu", "euler", "midpoint", "linear", "oplu", "householder", "modrelu", "lstm", "gru")
 
 
@@ -209,14 +216,45 @@ def stored(out: Any, folder: Path) -> None:
             keep(out, {**row, **kept, "why": certificate.meta.get("as_it_runs")}, "case", "format")
 
 
+def gated(out: Any, steps: int) -> None:
+    """Measure bounds over the largest errors of runs of gated linear layers with an int8 state."""
+    for kind, name in (("mamba2", "Mamba-2"), ("gated_deltanet", "gated DeltaNet")):
+        found: dict[str, list[tuple[float, ...]]] = {rounding: [] for rounding in LIMITS}
+        blocks = [part for part in trained(kind).modules() if isinstance(part, GatedLinearBlock)]
+        with torch.no_grad():
+            x = text(steps)
+            for block in blocks:
+                u = block.norm(block.encoder(x))[0].numpy()
+                box = InputBox(*(np.nextafter(np.float32(end), np.float32(to)).astype(float) for end, to in
+                                 ((u.min(axis=0), -np.inf), (u.max(axis=0), np.inf))))  # fmt: skip
+                state = block.gated_linear().unit_states
+                for rounding, kept in found.items():
+                    model = ExecutionModel("float32", f"int8:{state}", rounding=rounding)
+                    run = gated_run(block.float(), x[0].float(), model)
+                    assert (run.distance <= run.bound).all()
+                    error = float(np.linalg.norm(run.distance, axis=1).max())
+                    claims = (gated_run_claim(block.gated_linear(inputs), model) for inputs in (None, box))
+                    shares = (np.inf if isinstance(c, str) else float(c.value or 0.0) / error for c in claims)
+                    heads = run.bound.max(axis=0) / run.distance.max(axis=0)
+                    kept += [(float(head), *before, run.relative) for before in [tuple(shares)] for head in heads]
+                x = block.double()(x)[0]
+        for rounding, rows in found.items():
+            medians = np.median(rows, axis=0)
+            names = ("reached", "claim_norm", "claim_range_of_text", "error_over_state")
+            row = {"case": "int8 state of gated linear layers", "format": f"{name}, {rounding}", "steps": steps}
+            row |= {"heads": len(rows), "must": LIMITS[rounding]}
+            keep(out, row | {key: float(x) if x < np.inf else None for key, x in zip(names, medians)}, "case", "format")
+
+
 def main() -> None:
     """Run the chosen parts."""
-    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "running", "time", "report"))
+    parser = arguments(__doc__, "arithmetic", ("outside", "ratio", "running", "time", "report", "gated"))
     parser.add_argument("--networks", type=int, default=200)
     parser.add_argument("--worst-steps", type=int, default=60, help="steps of a run with the worst rounding")
     parser.add_argument("--steps", type=int, default=100_000, help="steps of a run in torch")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--report", type=Path, default=Path("runs/report"), help="folder of a report")
+    parser.add_argument("--characters", type=int, default=2000, help="steps of a run of gated linear layers")
     options = parser.parse_args()
     if "report" in options.only:
         stored(options.out, options.report)
@@ -227,6 +265,8 @@ def main() -> None:
         ratio(options.out, options.repeats, options.steps)
     if "running" in options.only:
         running(options.out, options.repeats, options.steps)
+    if "gated" in options.only:
+        gated(options.out, options.characters)
     if "outside" in options.only:
         outside(options.out, options.networks, options.worst_steps)
 

@@ -48,8 +48,9 @@ def rounding_words(summary: Mapping[str, Any]) -> list[str]:
     claim, why, size = run_claim(summary), meta.get("as_it_runs"), summary.get("run_size")
     if claim is None:
         return [f"no bound for a run, since {why}"] if isinstance(why, str) else []
+    scope = "".join(words for said, words in _SCOPES.items() if said in claim["statement"])
     near = f"a run in {run_arithmetic(claim)} stays within {at_most(claim['value'])} of the exact states"
-    text = [f"{near} {covered_steps(claim)}, for inputs in the box (proved)"]
+    text = [f"{near} {covered_steps(claim)}{scope or ', for inputs in the box'} (proved)"]
     if size:
         share = part_of_state(claim["value"], size)
         text += [f"norms of states in the proof are at most {at_most(size)}: the bound is {share} of that"]
@@ -72,4 +73,9 @@ def measured_words(rounding: Mapping[str, Any]) -> list[str]:
     ]
 
 
+_SCOPES = {
+    " with entr": ", for inputs in the box",
+    "every sequence of decays, rates, keys and values": ", for given decays, rates, keys and values",
+}
+"""Words of a sentence that restrict the claim, and how they are said in short."""
 _PRECISIONS = ("float32", "float16", "bfloat16")

@@ -21,7 +21,7 @@ from stability.kernel.checks import as_choice
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.parts import part_of
-from stability.search.as_it_runs import as_model, certify_run
+from stability.search.as_it_runs import as_model, with_run
 from stability.search.certification_stages import (
     Progress,
     add_further_claims,
@@ -101,7 +101,8 @@ def certify(
         horizon: the number of steps in use. A network on pairs that forgets too slowly for a bound of its rounding at
             all times has one for so many steps.
         arithmetic: adds the claim ``as_it_runs``: a bound, at all steps, on the distance between a run in this
-            arithmetic and the network in exact arithmetic, for inputs in ``input_box``. A format (``"float32"``,
+            arithmetic and the network in exact arithmetic, for inputs in ``input_box``, or for a gated linear layer in
+            its own input set. A format (``"float32"``,
             ``"bfloat16"``, ``"float16"``, ``"int8"`` or ``"int8:64"`` for the state), ``"module"`` for that of a torch
             module (its dtype, or dynamic quantization), or an ``ExecutionModel``. Where
             nothing is proved, ``certificate.meta["as_it_runs"]`` has the reason.
@@ -131,16 +132,15 @@ def certify(
         raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
     layers = find_checkpoint_layers(subject)
     if layers is not None and (isinstance(subject, (str, PathLike)) or len(list(layers)) > 1):
-        _refuse_contraction(criterion, rate, arithmetic)
-        return certify_checkpoint(subject)
+        _refuse_contraction(criterion, rate)
+        return certify_checkpoint(subject, arithmetic=None if arithmetic is None else as_model(arithmetic, subject))
     carried = getattr(subject, "witness", None)
     carried = carried() if callable(carried) else None
-    target = as_subject(subject)
+    target, model = as_subject(subject), None if arithmetic is None else as_model(arithmetic, subject)
     if isinstance(target, GatedLinearLayer):  # whose claims hold for every input
-        _refuse_contraction(criterion, rate, arithmetic)
-        return certify_gated_layer(target)
+        _refuse_contraction(criterion, rate)
+        return with_run(certify_gated_layer(target), model, None)
     target = restrict_inputs(target, input_box)
-    model = None if arithmetic is None else as_model(arithmetic, subject)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_box if input_range is None else input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}
@@ -155,14 +155,12 @@ def certify(
         proved_rate = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
         meta["asked_rate"] = rate
         meta["asked_rate_reached"] = proved_rate is not None and reaches_rate(proved_rate, rate, target.is_discrete)
-    if model is not None:
-        box = None if input_box is None else checked_range(input_box, target.inputs, "input_box")
-        found = certify_run(certificate, model, None if box is None else (box.low, box.high), horizon)
-        if isinstance(found, str):
-            meta["as_it_runs"] = found
-        else:
-            certificate = replace(certificate, claims=(*certificate.claims, found))
-    return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
+    box = None if input_box is None else checked_range(input_box, target.inputs, "input_box")
+    certificate = with_run(
+        replace(certificate, meta=meta), model, None if box is None else (box.low, box.high), horizon
+    )
+    meta = {**certificate.meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)}
+    return replace(certificate, meta=meta)
 
 
 def certify_contraction(subject: Any, **options: Any) -> Certificate:
@@ -181,9 +179,7 @@ def certify_contraction(subject: Any, **options: Any) -> Certificate:
     return certificate
 
 
-def _refuse_contraction(criterion: str, rate: Rate, arithmetic: Any) -> None:
-    if arithmetic is not None:
-        raise UnsupportedError("no theorem bounds a run of a gated linear layer yet: leave arithmetic out")
+def _refuse_contraction(criterion: str, rate: Rate) -> None:
     if criterion != "auto" or rate not in ("any", "best"):
         raise UnsupportedError(
             "a criterion or a rate is about contraction, and no theorem proves that of a gated linear layer: leave "

@@ -146,7 +146,7 @@ class LayerClaims:
         """Return the numbers of ``stability certify --json``."""
         values = {
             name: None if (c := self._find(name)) is None else c.value
-            for name in ("state_bound", "state_gain", "decay")
+            for name in ("state_bound", "state_gain", "decay", "as_it_runs")
         }
         decay, steps = self._find("decay"), self.horizons()
         tol = TOLERANCE if decay is None or decay.proof is None else float(decay.proof.data["tol"])
@@ -162,6 +162,7 @@ class LayerClaims:
             "state_bound": values["state_bound"],
             "gain": values["state_gain"],
             "decay_max": values["decay"],
+            "as_it_runs": values["as_it_runs"],
             "horizon": {"tol": tol, "median": median, "max": most},
             "units": None if steps is None else len(steps),
             "never": never,

@@ -18,7 +18,8 @@ from stability.certification import certify
 from stability.checkpoint_certificate import CheckpointCertificate
 from stability.errors import StabilityError, UnsupportedError
 from stability.kernel.format.claims import Verdict
-from stability.search.as_it_runs import as_model, certify_run
+from stability.kernel.systems.gated_linear import GatedLinearLayer
+from stability.search.as_it_runs import as_model, with_run
 from stability.search.input_sets.driven import driven_contraction
 from stability.search.input_sets.limit_sets import allows_box_claims
 from stability.storage.artifacts import WEIGHTS
@@ -67,14 +68,12 @@ def _with_run(certificate: Certificate, work: Work) -> Certificate:
     dtype = "" if work.model is None else next((str(p.dtype) for p in work.model.parameters()), "")
     subject, steps, box = certificate.subject, LONGEST, None
     if certificate.verdict is Verdict.CERTIFIED and dtype and hasattr(subject, "inputs"):
-        box = covered_box(work.input_range, work.settings.input_box, subject)
+        if not isinstance(subject, GatedLinearLayer):  # whose claims hold in an input set of its own
+            box = covered_box(work.input_range, work.settings.input_box, subject)
         length = None if work.task is None else int(work.task.test[0].shape[1])
-        found = certify_run(certificate, as_model(dtype.removeprefix("torch."), work.model), box, length)
-        if isinstance(found, str):
-            certificate = replace(certificate, meta={**certificate.meta, "as_it_runs": found})
-        else:
-            certificate = replace(certificate, claims=(*certificate.claims, found))
-            steps = LONGEST if found.proof is None else min(found.proof.data.get("steps", LONGEST), LONGEST)
+        certificate = with_run(certificate, as_model(dtype.removeprefix("torch."), work.model), box, length)
+        proof = next((claim.proof for claim in certificate.claims if claim.name == "as_it_runs"), None)
+        steps = LONGEST if proof is None else min(proof.data.get("steps", LONGEST), LONGEST)
     more = {"rounding": _measured(work, box, steps), "decisions": _decisions(certificate, work)}
     return replace(certificate, meta={**certificate.meta, **{key: value for key, value in more.items() if value}})
 

@@ -118,6 +118,17 @@ class StateRounding:
         return stored, stored + (state - stored)
 
 
+def runnable(execution: ExecutionModel) -> torch.dtype:
+    """Return the dtype of an arithmetic that can be run here.
+
+    Raises:
+        UnsupportedError: factors or sums in another format than the results, or flushed subnormal numbers.
+    """
+    if execution.format not in DTYPES or execution.factors or execution.flush:
+        raise UnsupportedError(f"{execution.phrase} cannot be run here, only claimed")
+    return DTYPES[execution.format]
+
+
 def run_in(
     model: nn.Module,
     x: Tensor,
@@ -150,13 +161,13 @@ def run_in(
         (True, True)
     """
     execution = as_model(arithmetic, model)
-    if execution.format not in DTYPES or execution.factors or execution.flush:
-        raise UnsupportedError(f"{execution.phrase} cannot be run here, only claimed")
+    dtype = runnable(execution)
+    if execution.rounding == "noise_shaping":
+        raise UnsupportedError("noise shaping is for gated linear layers: use gated_run")
     rounded = copy.deepcopy(model)
     if execution.weights != "stored":
         for parameter in rounded.parameters():
             parameter.data = parameter.data.to({**DTYPES, **FLOAT8}[execution.weights]).to(parameter.dtype)
-    dtype = DTYPES[execution.format]
     exact_model = copy.deepcopy(model).double().eval()
     try:
         states, outputs = _walk(rounded.to(dtype).eval(), x.to(dtype), StateRounding(execution, seed))

@@ -223,6 +223,10 @@ class GatedLinearBlock(RecurrentLayer):
     def prepare(self) -> None:
         """Return None: the weights need no preparation."""
 
+    def weight_error(self, format: str) -> float:
+        """Return zero: the weights of a mixer are stored, none is computed."""
+        return 0.0
+
     def drive(self, x: Tensor, prepared: None) -> Tensor:
         """Return the residual stream and the projections of the mixer, joined along the last axis."""
         stream = self.encoder(x)

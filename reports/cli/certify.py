@@ -101,11 +101,12 @@ def certify(
     from .sources import check_exists, open_parts, open_subject
 
     if (found := find_layers(models, gated, search=cell is None)) is not None:
-        asks = {"--rate": rate != "best", "--criterion": criterion != "auto", "--arithmetic": arithmetic is not None}
+        asks = {"--rate": rate != "best", "--criterion": criterion != "auto"}
         asks |= {"--min-rate": gate.min_rate is not None, "--gain-margin": gain_margin, "--cross-check": cross_check}
         _refuse_asked(asks)
         writable(out, reads(models, data), overwrite=overwrite)
-        results = examine(models[0], found, gated, data, output, layer_box(input_box, input_box_from))
+        box = layer_box(input_box, input_box_from)
+        results = examine(models[0], found, gated, data, output, box, arithmetic=arithmetic)
         raise typer.Exit(show_layers(results, out, None, output))
     from ..stored.certificates import view
     from .data import seen_range

@@ -17,6 +17,7 @@ from stability.errors import ConfigurationError, UnsupportedError
 from ..formatting import table
 from ..gated_layers import COLUMNS, MEASURED, meanings, measured_cells, proven_cells, scope
 from ..names import printable
+from ..rounding import rounding_words
 from ..stored.reasons import shell_name
 from ..vocabulary import verdict_word
 from .data import open_with_task
@@ -90,7 +91,14 @@ def _may_hold_layers(path: Path) -> bool:
 
 
 def examine(
-    path: str, stored: Iterable[Any], options: LayerOptions, data: DataOptions, output: Output, box: Any = None
+    path: str,
+    stored: Iterable[Any],
+    options: LayerOptions,
+    data: DataOptions,
+    output: Output,
+    box: Any = None,
+    *,
+    arithmetic: str | None = None,
 ) -> CheckpointResults:
     """Certify the layers of a checkpoint, and measure them where data are given.
 
@@ -101,11 +109,13 @@ def examine(
         data: data of a network that was trained here, or tokens.
         output: takes the progress.
         box: two numbers or vectors of ``--input-box``, ``data`` for the range of the data, or ``None``.
+        arithmetic: format of a run, whose distance to the exact layers is bounded; ``None`` for no such claims.
 
     Raises:
         ConfigurationError: options that contradict each other, or a box without data to measure it on.
         UnsupportedError: a box that must be measured, of a network that cannot be run.
     """
+    from stability.search.as_it_runs import as_model
     from stability.search.gated_linear import certify_checkpoint as prove
     from stability.systems import InputBox
 
@@ -128,6 +138,7 @@ def examine(
         box = InputBox(*box)
     output.status(f"certifying {path} ...")
     asked: Any = {"layers": layer_numbers(options.layers), "step_limits": options.step_limits}
+    asked |= {} if arithmetic is None else {"arithmetic": as_model(arithmetic)}
     certificate = prove(path, stored=stored, input_set=input_set, box=box, **asked)
     output.status()
     return CheckpointResults(path, certificate, getattr(stored, "skipped", {}), measured, source, reason)
@@ -190,6 +201,14 @@ def show_layers(results: CheckpointResults, out: Path | None, page: Path | None,
         lines += ["", f"measured on {printable(results.data)}:", ""]
         lines += _grid(MEASURED, [(str(row["layer"]), *measured_cells(row)) for row in rows], 1)
     notes = [*scope(results), *(f"{term}: {meaning}." for term, meaning in meanings(rows))]
+    reasons: Any = certificate.meta.get("as_it_runs", {})
+    for layer in certificate.layers:
+        claims = [
+            {"name": c.name, "verdict": str(c.verdict), "value": c.value, "statement": c.statement}
+            for c in layer.claims
+        ]
+        said = rounding_words({"claims": claims, "meta": {"as_it_runs": reasons.get(str(layer.layer))}})
+        notes += [f"layer {layer.layer}: {text}." for text in said]
     notes += [f"Not measured: {results.not_measured}."] * bool(results.not_measured)
     if out is not None:
         notes.append(f"check it again: stability verify {shell_name(str(out))} --weights {shell_name(results.path)}")

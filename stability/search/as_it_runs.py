@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,14 +21,11 @@ from stability.kernel.systems.driven import DrivenSystem
 from stability.kernel.systems.execution import ExecutionModel
 from stability.kernel.systems.gated_bounds import JacobianBound, embedding, gate_bounds
 from stability.kernel.systems.gated_cell import GatedCell
+from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.pairwise import PairwiseSystem
-from stability.kernel.theorems.as_it_runs import (
-    AsItRuns,
-    displacement,
-    norm_of_entries,
-    reached_entries,
-    run_bound,
-)
+from stability.kernel.theorems.as_it_runs import AsItRuns, displacement, norm_of_entries, reached_entries, run_bound
+from stability.kernel.theorems.gated_linear_bounds import slowest_decays
+from stability.kernel.theorems.gated_runs import run_of
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.kernel.theorems.runs_of_layers import (
     MOST_STEPS,
@@ -51,6 +49,8 @@ SETTLING = 2000
 ROUNDS = 60
 ALLOWANCE = 1.0 + 1e-9
 """Factor of stated over computed numbers: a checker may sum in another order."""
+SLACK = 1e-3
+"""Share by which the stated distances of a gated linear layer exceed the errors of its steps."""
 SLOWER = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.6)
 """Shares of ``1 - rate`` that a proof may lose in the wider box of the computed states."""
 
@@ -70,6 +70,10 @@ def certify_run(
         The claim, or the reason why there is none.
     """
     subject = certificate.subject
+    if isinstance(subject, GatedLinearLayer):
+        return gated_run_claim(subject, model)
+    if model.rounding == "noise_shaping":
+        return "noise shaping is for gated linear layers; set rounding='feedback'"
     search = next((function for kind, function in _SEARCHES.items() if isinstance(subject, kind)), None)
     if search is None:
         return "no theorem covers this kind of network yet"
@@ -100,6 +104,9 @@ def size_of_states(subject: Any, claim: Claim) -> float:
         claim: its claim ``as_it_runs``.
     """
     data = {} if claim.proof is None else claim.proof.data
+    if "units" in data:
+        states = run_of(subject, ExecutionModel.from_payload(data["arithmetic"])).states
+        return float(norm_above((states + data["units"][:, None]).ravel()))
     if "steps" in data:
         return AsItRunsSteps.of(data).growth_of(subject)[0]
     if data.get("ball") is not None:
@@ -115,8 +122,45 @@ def size_of_states(subject: Any, claim: Claim) -> float:
     return float(np.linalg.norm(np.maximum(np.abs(data["low"]), np.abs(data["high"]))))
 
 
-def _guarded(attempt: Attempt) -> Found:
-    """Return the proof of an attempt; a set that is refused says nothing about other sets."""
+def with_run(
+    certificate: Certificate, model: ExecutionModel | None, box: tuple[Array, Array] | None, steps: int | None = None
+) -> Certificate:
+    """Return a certificate with the claim of ``certify_run``, or the reason in ``meta``; unchanged without a model."""
+    found = None if model is None else certify_run(certificate, model, box, steps)
+    if found is None or isinstance(found, str):
+        meta = {**certificate.meta, **({"as_it_runs": found} if found else {})}
+        return replace(certificate, meta=meta)
+    return replace(certificate, claims=(*certificate.claims, found))
+
+
+def gated_run_claim(layer: GatedLinearLayer, model: ExecutionModel) -> Claim | str:
+    """Return the claim about a run of a gated linear layer, or the reason why there is none.
+
+    The stated distances are a fixed point of the errors that they allow, from below, and the second step tightens them.
+    """
+    try:
+        run = run_of(layer, model)
+    except Refused as reason:
+        return str(reason)
+    units = np.zeros(len(run.states))
+    for _ in range(ROUNDS):
+        found = _guarded(lambda units=units: run.errors(units))
+        if found is None:
+            break
+        if (found[0] * ALLOWANCE <= units).all():
+            data = {"arithmetic": model.payload(), "units": units, "bound": found[1] * ALLOWANCE}
+            return accepted_claim(layer, "as_it_runs_gated", data) or "the check of the proof refuses it"
+        units = found[0] * (1.0 + SLACK)
+    slowest = slowest_decays(layer)
+    unit, room = int(slowest.argmax()), max(float(-np.expm1(slowest.max())), 0.0)
+    return (
+        f"the decay of {layer.unit} {unit} may come within {room:.2g} of 1, so errors of steps in {model.format} on a "
+        f"state in {model.state} need not fade; try more bits, inputs in a box, or floors (stability repair)"
+    )
+
+
+def _guarded(attempt: Callable[[], Any]) -> Any:
+    """Return the result of an attempt, or ``None``; a set that is refused says nothing about other sets."""
     with contextlib.suppress(Refused), np.errstate(all="ignore"):
         return attempt()
     return None

@@ -26,6 +26,7 @@ from stability.checkpoint_certificate import (
 from stability.errors import ConfigurationError
 from stability.kernel.format.claims import Claim, Proof, Verdict
 from stability.kernel.format.theorem_table import RULES, worded
+from stability.kernel.systems.execution import ExecutionModel
 from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.input_sets import InputBox
 from stability.kernel.systems.rwkv import RWKVInjection
@@ -37,6 +38,7 @@ from stability.kernel.theorems.gated_linear_bounds import (
     most_forgotten,
     slowest_decays,
 )
+from stability.search.as_it_runs import gated_run_claim
 from stability.search.periodic_growth import growing_periods
 
 ALLOWANCE = 1e-9
@@ -158,6 +160,7 @@ def certify_checkpoint(
     box: Any = None,
     step_limits: bool = False,
     tol: float = TOLERANCE,
+    arithmetic: ExecutionModel | None = None,
 ) -> CheckpointCertificate:
     """Certify the gated linear layers of a checkpoint one after another.
 
@@ -172,6 +175,8 @@ def certify_checkpoint(
         step_limits: apply the limits of Mamba-2's step in ``config.json``. transformers and mamba_ssm apply them to
             whole sequences, not when they decode token by token.
         tol: weight of an input below which it counts as forgotten.
+        arithmetic: adds the claim about a run of every layer, or the reason why there is none to
+            ``meta["as_it_runs"]``, by the number of the layer.
 
     Returns:
         The certificate, which holds digests of the weights.
@@ -186,11 +191,17 @@ def certify_checkpoint(
     if (input_set == "box") is (box is None):
         raise ConfigurationError("the input set 'box' needs bounds of the inputs; no other input set takes any")
     wanted, found, limited = None if layers is None else sorted(set(layers)), [], False
+    reasons: dict[str, str] = {}
     for one in checkpoint_layers(weights) if stored is None else stored:
         if wanted is not None and one.index not in wanted:
             continue
         layer = one.build(input_set, _box_of(box, one.index), step_limits)
         claims, kept = layer_claims(layer, tol), layer.input_set if isinstance(layer.input_set, InputBox) else None
+        run = None if arithmetic is None else gated_run_claim(layer, arithmetic)
+        if isinstance(run, str):
+            reasons[str(one.index)] = run
+        elif run is not None:
+            claims = (*claims, run)
         found.append(LayerClaims(one.index, one.type, layer.digest, input_set, claims, layer.taps, kept, step_limits))
         limited = limited or getattr(layer.gate, "limited", False)
     missing = sorted(set(wanted or ()) - {layer.layer for layer in found})
@@ -200,4 +211,4 @@ def certify_checkpoint(
         raise ConfigurationError("no step of these layers has a limit in config.json")
     title = Path(weights).resolve().name if isinstance(weights, (str, PathLike)) else type(weights).__name__
     name = re.sub(r"[^A-Za-z0-9_.\-]", "_", title)[-100:] or "checkpoint"
-    return CheckpointCertificate(name, tuple(found))
+    return CheckpointCertificate(name, tuple(found), {"as_it_runs": reasons} if reasons else {})

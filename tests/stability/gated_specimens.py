@@ -8,6 +8,8 @@ import numpy as np
 from gated_runs import layers, rwkv7
 
 from stability.kernel.format.claims import Claim
+from stability.kernel.systems.execution import ExecutionModel
+from stability.search.as_it_runs import gated_run_claim
 from stability.search.gated_linear import layer_claims
 from stability.systems import (
     Affine,
@@ -28,6 +30,8 @@ def gated_linear_claims() -> dict[str, tuple[Any, Claim]]:
     for kind, layer in layers(rng, ball, 0.3).items():
         if kind in ("mamba2", "mingru", "rg_lru", "gated_deltanet", "rwkv7", "lru"):
             out.update({f"{kind}, {claim.name}": (layer, claim) for claim in layer_claims(layer)})
+            run = gated_run_claim(layer, ExecutionModel("int8", rounding="noise_shaping"))
+            out.update({} if isinstance(run, str) else {f"{kind}, {run.name}": (layer, run)})
     values = Affine(np.ones((2, 6)), ball)
     slow = GatedLinearLayer(SigmoidGate(Affine(np.zeros((2, 6)), ball, [0.0, 25.0])), ConvexInjection(values), "minGRU")
     out["accumulator"] = slow, layer_claims(slow)[0]

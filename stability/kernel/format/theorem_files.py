@@ -17,6 +17,7 @@ _KINDS = {
     "average_gain series_gain expanding_unit accumulator periodic_growth",
     "gated_limits": "gated_equilibrium gated_bounds",
     "gated_orbits": "gated_orbits gated_unstable",
+    "gated_runs": "as_it_runs_gated",
     "interval": "interval_jacobian interval_lmi",
     "linear": "destabilising_slopes unstable_linear",
     "local_ellipsoids": "local_ellipsoids",

@@ -50,7 +50,7 @@ FORMATS = {
 }
 _INTEGER = re.compile(r"int([2-9]|1[0-6])(?::([1-9][0-9]{0,8}))?")
 _NARROW = ("bfloat16", "float16", "tf32", "float8_e4m3", "float8_e5m2")
-ROUNDINGS = ("nearest", "stochastic", "feedback")
+ROUNDINGS = ("nearest", "stochastic", "feedback", "noise_shaping")
 SUMMATIONS = ("any", "products", "pairwise")
 
 
@@ -73,7 +73,8 @@ class ExecutionModel:
         state: format of the state between two steps. ``int8`` rounds to multiples of the largest absolute value of the
             state over 127, ``int8:64`` does so in blocks of 64 entries; 2 to 16 bits. Default: ``format``.
         rounding: rounding of an integer state: ``nearest``; ``stochastic`` (up or down); ``feedback``: to nearest, and
-            the residual is kept in ``format`` and added to the state before the next step.
+            the residual is kept in ``format`` and added to the state before the next step; ``noise_shaping``: the same,
+            but it is added to the result of the next step, so no gate acts on it.
         accumulation: format of the sums inside matrix products; by default float32 for narrower formats, else
             ``format``.
         factors: format to which the factors of matrix products are rounded first, such as ``tf32``; ``int4`` to
@@ -175,11 +176,8 @@ class ExecutionModel:
             weights += f" with further errors up to {at_least(self.weight_error)} times their matrix's largest entry"
         weights += f", two biases of at most {at_least(self.biases)} added one by one" if self.biases else ""
         state = "" if self.state == self.format else f", state in {self.state}"
-        how = (
-            ""
-            if self.state in FORMATS
-            else {"nearest": "", "stochastic": " rounded up or down"}.get(self.rounding, " with error feedback")
-        )
+        ways = {"nearest": "", "stochastic": " rounded up or down", "feedback": " with error feedback"}
+        how = "" if self.state in FORMATS else ways.get(self.rounding, " with noise shaping")
         order = {"products": "any order within each matrix product", "any": "any order", "pairwise": "pairwise order"}
         flush = ", subnormal results flushed to zero" if self.flush else ""
         functions = f"tanh, sigmoid and exp within {exact_text(self.ulps)} ulp"

@@ -94,17 +94,22 @@ def _product_gain(factors: tuple[Array, Array], constants: tuple[Array, Array]) 
     return add_up(upper(constants[0] * factors[1], 4 * EPS), upper(factors[0] * constants[1], 4 * EPS))
 
 
+def rooms(layer: GatedLinearLayer) -> Array:
+    """Bound ``1 - a`` below, ``(units, k)`` or ``(units, 1)``; zero where the decay may be 1."""
+    return np.maximum(lower(-np.expm1(np.minimum(layer.gate.log_decay[1], 0.0))), 0.0).reshape(layer.units, -1)
+
+
 def _one_minus_decay(layer: GatedLinearLayer) -> Array:
-    """Bound ``1 - a`` below, ``(units,)``; zero where the decay may be 1."""
-    return np.maximum(lower(-np.expm1(np.minimum(layer.gate.slowest(), 0.0))), 0.0)
+    return rooms(layer).min(axis=1)
 
 
-def _over(numerator: Array, denominator: Array) -> Array:
+def quotient(numerator: Array, denominator: Array) -> Array:
+    """Bound a quotient above; infinite where the denominator may be zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(denominator > 0.0, upper(numerator / denominator, 4 * EPS), np.inf)
 
 
-def _step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+def step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
     """Return the bound of ``phi`` and norms and Lipschitz constants of values and keys, shaped to be multiplied."""
     gate, injection = layer.gate, layer.injection
     assert isinstance(gate, SoftplusGate)
@@ -127,7 +132,8 @@ def _step_parts(layer: GatedLinearLayer) -> tuple[Array, tuple[Array, Array], tu
     return phi, shaped(Signal.group_norms), shaped(Signal.group_constants)
 
 
-def _convex_range(injection: ConvexInjection) -> tuple[Array, Array]:
+def convex_range(injection: ConvexInjection) -> tuple[Array, Array]:
+    """Enclose the values ``f(x)`` that a convex injection averages."""
     low, high = injection.values.bounds
     if injection.activation == "silu":
         return silu(low, high)
@@ -144,9 +150,9 @@ def _worst(bounds: Array) -> Array:
 def average_bounds(layer: GatedLinearLayer) -> Array:
     """Bound ``sup |tau|`` of every channel (entry) or head (Frobenius norm) above, ``(units,)``."""
     if isinstance(layer.injection, ConvexInjection):
-        low, high = _convex_range(layer.injection)
+        low, high = convex_range(layer.injection)
         return np.maximum(np.abs(low), np.abs(high))
-    phi, (values, keys), _ = _step_parts(layer)
+    phi, (values, keys), _ = step_parts(layer)
     return _worst(upper(upper(phi * values, 4 * EPS) * keys, 4 * EPS))  # no product of three: it may underflow
 
 
@@ -154,11 +160,11 @@ def average_gains(layer: GatedLinearLayer) -> Array:
     """Bound ``|dh|`` of every channel or head by ``gain sup_t |du_t|_2``, ``(units,)``."""
     slope = layer.gate.slope
     if isinstance(layer.injection, ConvexInjection):
-        low, high = _convex_range(layer.injection)
+        low, high = convex_range(layer.injection)
         radius = upper(0.5 * (np.maximum(high, 0.0) - np.minimum(low, 0.0)), 4 * EPS)
         factor = SILU_SLOPE if layer.injection.activation == "silu" else 1.0
         return add_up(upper(radius * slope), upper(factor * layer.injection.values.group_constants(layer.units)))
-    phi, sizes, constants = _step_parts(layer)
+    phi, sizes, constants = step_parts(layer)
     assert isinstance(layer.gate, SoftplusGate)
     rise = upper(logistic(-np.inf * np.ones(1), layer.gate.signal.bounds[1])[1] * slope, 4 * EPS)
     slope, rise = (x[:, None] if phi.ndim == 2 else x for x in (slope, rise))
@@ -174,19 +180,28 @@ def root_bounds(layer: GatedLinearLayer) -> Array:
     values: Array = injection.values.magnitude
     bounds: tuple[Array, Array] = injection.insert.bounds
     size = upper(values * logistic(*bounds)[1], 4 * EPS)
-    return upper(size * np.sqrt(_over(np.array(2.0), _one_minus_decay(layer))), 8 * EPS)
+    return upper(size * np.sqrt(quotient(np.array(2.0), _one_minus_decay(layer))), 8 * EPS)
+
+
+def largest_rates(injection: DeltaInjection) -> Array:
+    """Bound ``beta`` of every head above, ``(heads,)``."""
+    return np.minimum(upper(injection.scale * logistic(*injection.rate.bounds)[1], 4 * EPS), injection.scale)
+
+
+def delta_gains(layer: GatedLinearLayer) -> Array:
+    """Bound ``|S|`` of every head above over that of its values, ``(heads,)``; the same for each column of ``S``."""
+    injection = layer.injection
+    assert isinstance(injection, DeltaInjection)
+    beta = largest_rates(injection)
+    loss = np.maximum(lower(-np.expm1(np.minimum(2.0 * slowest_decays(layer), 0.0))), 0.0)
+    return upper(np.sqrt(quotient(beta, lower(np.maximum(2.0 - beta, 0.0) * loss, 4 * EPS))), 4 * EPS)
 
 
 def delta_bounds(layer: GatedLinearLayer) -> Array:
     """Bound ``|S|_F`` of every head above, ``(heads,)``."""
     injection = layer.injection
     assert isinstance(injection, DeltaInjection)
-    heads = injection.rate.size
-    log_decay = slowest_decays(layer)
-    beta = np.minimum(upper(injection.scale * logistic(*injection.rate.bounds)[1], 4 * EPS), injection.scale)
-    loss = np.maximum(lower(-np.expm1(np.minimum(2.0 * log_decay, 0.0))), 0.0)
-    share = _over(beta, lower(np.maximum(2.0 - beta, 0.0) * loss, 4 * EPS))
-    return upper(injection.values.group_norms(heads) * np.sqrt(share), 8 * EPS)
+    return upper(injection.values.group_norms(injection.rate.size) * delta_gains(layer), 4 * EPS)
 
 
 def _rates(layer: GatedLinearLayer) -> tuple[Array, Array, Array]:
@@ -217,7 +232,7 @@ def weighted_decays(layer: GatedLinearLayer) -> Array:
     radius = upper(np.maximum(high - p, p - low), 4 * EPS)
     spread = upper(radius * radius / p, 8 * EPS).max(axis=1)
     total = lower(exponential(fastest, fastest)[0] + exponential(slowest, slowest)[0], 4 * EPS)  # less c: weaker bound
-    excess = upper(0.25 * spread * _over(total, lower(total - p.max(axis=1), 4 * EPS)), 8 * EPS)
+    excess = upper(0.25 * spread * quotient(total, lower(total - p.max(axis=1), 4 * EPS)), 8 * EPS)
     return add_up(slowest, upper(excess * exponential(-slowest, -slowest)[1], 8 * EPS))  # ln(w + e) <= ln w + e / w
 
 
@@ -237,7 +252,7 @@ def weighted_bounds(layer: GatedLinearLayer) -> Array:
         both = upper(np.hypot(size, injection.first.group_norms(len(p))), 8 * EPS)
         size = np.minimum(norm_above(entries), both)
     injected = upper(upper(np.sqrt(p.max(axis=1)) * size, 8 * EPS) * keys, 8 * EPS)
-    return _over(injected, lower(-np.expm1(weighted_decays(layer))))
+    return quotient(injected, lower(-np.expm1(weighted_decays(layer))))
 
 
 def _series(layer: GatedLinearLayer) -> tuple[Array, Array]:
@@ -270,7 +285,7 @@ def _series(layer: GatedLinearLayer) -> tuple[Array, Array]:
 
 def series_bounds(layer: GatedLinearLayer) -> Array:
     """Bound ``|h|`` of every channel, mode or head above by ``sup |b| / (1 - a)``, ``(units,)``."""
-    return _over(_series(layer)[0], _one_minus_decay(layer))
+    return quotient(_series(layer)[0], _one_minus_decay(layer))
 
 
 def series_gains(layer: GatedLinearLayer) -> Array:
@@ -290,7 +305,7 @@ def series_gains(layer: GatedLinearLayer) -> Array:
     else:
         change, state = _series(layer)[1], series_bounds(layer)
     memory = np.where(slope == 0.0, 0.0, upper(upper(EXCESS * state) * slope, 8 * EPS))  # NaN stays NaN
-    return _over(add_up(change, memory), rest)
+    return quotient(add_up(change, memory), rest)
 
 
 BOUNDS: dict[str, tuple[tuple[type, ...], Callable[[GatedLinearLayer], Array]]] = {

@@ -88,7 +88,7 @@ class Enumeration:
             The reason why there may be others; empty if it is proved that there are none.
         """
         start, limit = self.equation.start, max_boxes
-        if start is None:
+        if start is None or corners is None:  # a start has corners
             if corners is not None:
                 return "the search cannot enclose this network in the box"
             return "no box is known that contains every equilibrium: give one (box=)"

@@ -152,7 +152,8 @@ class GatedEquation:
     def __init__(self, cell: GatedCell, u: Array) -> None:
         self.cell, self.u, m = cell, u, cell.hidden
         drive, one = Ball.exact(cell.w_ih) @ u + cell.b_ih, np.ones((1, m))
-        self.gates, self.start = {}, (-one, one)
+        self.start: Bounds | None = (-one, one)
+        self.gates: dict[str, tuple[Ball, Ball]] = {}
         for k, name in enumerate(GATES[cell.kind]):
             rows = slice(k * m, (k + 1) * m)
             self.gates[name] = (Ball.exact(cell.w_hh[rows]), drive[rows] + cell.b_hh[rows])
@@ -161,8 +162,8 @@ class GatedEquation:
             self.gates["n"] = (matrix, Ball.exact(cell.b_hh[2 * m :]) if cell.reset_after else self.gates["n"][1])
             low, high = enclose_product(matrix, -one, one, self.gates["n"][1])
             if cell.reset_after:
-                ends = [end[None] for end in self.candidate_drive.endpoints()]
-                whole = Interval(*ends) + hull(Interval(low, high), Interval.point(0.0 * one))
+                least, most = self.candidate_drive.endpoints()
+                whole = Interval(least[None], most[None]) + hull(Interval(low, high), Interval.point(0.0 * one))
                 low, high = whole.low, whole.high
             self.start = low, high
         elif enclose_product(self.gates["f"][0], -one, one, self.gates["f"][1])[1].max() > MAX_LOG:
@@ -181,7 +182,7 @@ class GatedEquation:
 
     def _lstm(self, boxes: AffineBoxes) -> tuple[Form, Form]:
         """Return the next hidden units and the settled cell states."""
-        z = {name: boxes.linear(weight, boxes.y, bias) for name, (weight, bias) in self.gates.items()}
+        z = {name: boxes.linear(matrix, boxes.y, offset) for name, (matrix, offset) in self.gates.items()}
         gain = boxes.product(boxes.activation("sigmoid", z["i"]), boxes.activation("tanh", z["g"]))
         q = boxes.product(gain, boxes.one_plus_exponential(z["f"]))
         return boxes.product(boxes.activation("sigmoid", z["o"]), boxes.activation("tanh", q)), q

@@ -10,7 +10,7 @@ from stability import ExecutionModel, certify
 from stability.analysis import run_in, state_formats
 from stability.analysis.dynamics.decisions import logit_change, run_claim
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.models import LRU, LSTM, BoundedGainRNN, ContractingRNN, MinGRU, RotRNN, SequenceModel
+from stability.models import LRU, LSTM, BoundedGainRNN, ContractingRNN, RotRNN, SequenceModel
 
 STATES = ("float64", "float32", "bfloat16", "int8", "int8:4", "int8 stochastic", "int6 feedback")
 
@@ -97,8 +97,6 @@ def test_what_cannot_run_or_be_compared_is_refused(model):
         state_formats(model, x, y, tol=0.0)
     with pytest.raises(UnsupportedError):
         state_formats(SequenceModel(LRU(2, 4), 3), x, y, tol=0.1)
-    with pytest.raises(UnsupportedError):
-        certify(MinGRU(2, 4), arithmetic="float32")
 
 
 def test_two_biases_of_opposite_sign_both_count():

@@ -85,13 +85,25 @@ def test_repeated_layers_and_other_methods_are_refused(weights, tmp_path, capsys
         verify(loaded, weights=path, method="exact")
 
 
+def test_runs_of_checkpoints_have_a_bound_or_a_reason(weights, tmp_path, capsys):
+    for path in sorted(weights.iterdir()):
+        out = tmp_path / f"{path.stem}.json"
+        (layer,) = certified(capsys, path, "--arithmetic", "float32", "-o", out)[1]["layers"]
+        assert 0.0 < layer["as_it_runs"] < layer["state_bound"]
+        assert verify(out, weights=path).valid
+        document = certified(capsys, path, "--arithmetic", "float8_e5m2")[1]
+        assert document["layers"][0]["as_it_runs"] is None
+        assert document["meta"]["as_it_runs"]["0"]
+    assert run(["certify", str(path), "--arithmetic", "float32"]) == 0
+    assert "float32 stays within" in capsys.readouterr().out
+
+
 def test_options_of_checkpoints(weights, tmp_path, capsys):
     save(SequenceModel(LRU(2, 4), 2), tmp_path / "lru.safetensors")
     assert run(["certify", str(tmp_path / "lru.safetensors"), "--layers", "0"]) == 2
     assert run(["certify", str(weights / "minGRU.safetensors"), "--layers", "3"]) == 2
     assert run(["certify", str(weights / "minGRU.safetensors"), "--layers", "a"]) == 2
     assert run(["certify", str(weights / "minGRU.safetensors"), "--layers", "0", "--input-set", "box"]) == 2
-    assert run(["certify", str(weights / "minGRU.safetensors"), "--arithmetic", "float32"]) == 2
     assert run(["certify", str(weights / "minGRU.safetensors"), "--rate", "0.9"]) == 2
     code, document = certified(capsys, weights / "minGRU.safetensors", "--layers", "0")
     assert (code, len(document["layers"])) == (0, 1)
