@@ -57,8 +57,7 @@ def read_controller(value: Any) -> list[Any]:
         part, name = source.info.get("part"), str(value)
         if (part or "no_network" in source.info) and "#" not in name:
             raise UnsupportedError(
-                f"only the recurrent part of {name} is read: give it by name and the layers around it in series, as in "
-                f"[FILE#{part}, K] with a gain K, or give the module"
+                f"only the recurrent part of {name} is read: give it and the layers around it, [FILE#{part}, K]"
             )
         return [source.subject]
     if type(value) in ACTIVATIONS:
