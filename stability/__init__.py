@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stability.certification import certify
     from stability.conversion.feedback import feedback
     from stability.conversion.subjects import register_converter
-    from stability.disk_margin import DiskMargin, disk_margin
+    from stability.disk_margins import DiskMargin, disk_margin
     from stability.errors import (
         ConfigurationError,
         DimensionError,
@@ -76,7 +76,7 @@ _NAMES = {
     "stability.search.gains.gain": "Gain",
     "stability.search.gains.lure": "incremental_gain",
     "stability.kernel.systems.gated_cell": "GatedCell",
-    "stability.disk_margin": "DiskMargin disk_margin",
+    "stability.disk_margins": "DiskMargin disk_margin",
     "stability.loop_margin": "GainMargin StepBound gain_margin largest_step step_margin",
     "stability.feedback_loops": "Nyquist nyquist",
     "stability.recovery": "Recovery memory_horizon recovery_time",

@@ -11,7 +11,7 @@ import numpy as np
 
 from stability.certificate import Certificate
 from stability.certification import certify
-from stability.disk_margin import DiskMargin, certified_sectors, disk_margin
+from stability.disk_margins import DiskMargin, certified_sectors, disk_margin
 from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.lure import LureSystem
 from stability.loop_margin import GainMargin, gain_margin, largest_step

@@ -19,7 +19,7 @@ from stability import (
     step_margin,
     verify,
 )
-from stability.disk_margin import certified_sectors
+from stability.disk_margins import certified_sectors
 from stability.kernel.systems.plants import as_plant
 from stability.scaled_loops import LARGEST
 
