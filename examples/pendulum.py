@@ -115,6 +115,7 @@ def main(folder: str = ".") -> None:
     angle, speed = claim.proof.data["box"][:2]
     print(f"box of initial states: angle up to {angle:.2f} rad, speed up to {speed:.2f} rad/s, controller at rest")
     print(f"certified area over simulated area: {certified.sum() / simulated.sum():.0%}")
+    Path(folder).mkdir(parents=True, exist_ok=True)
     draw(claim, starts, simulated, Path(folder) / "pendulum.svg")
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stability.control_loop import LoopAnalysis, slope_range
+from stability.kernel.systems.driven import ControlLoop, DrivenSystem
+from stability.kernel.systems.lure import LureSystem
 from stability.scaled_loops import LARGEST
 
 from .formatting import MISSING, bound, number, verdict_word
@@ -31,7 +33,7 @@ def loop_table(analysis: LoopAnalysis) -> tuple[Row, list[Row]]:
     header = "", *("slopes {} to {}".format(*map(number, part["slope"])) for part in parts[:-1]), constant
     unit, times = ("per s", "s") if analysis.system.is_discrete else ("per unit of time", "units of time")
     low, high = analysis.disk.gain_margin
-    gains = f"{bound(low, 3, up=True)} to {bound(high, 3, up=False)}, {bound(analysis.disk.phase_margin, 3, up=False)}°"
+    gains = f"{_from(low, 3)} to {bound(high, 3, up=False)}, {bound(analysis.disk.phase_margin, 3, up=False)}°"
     disk = ("", gains if analysis.disk.certificate else MISSING)[-len(parts) :]
     show: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "verdict": lambda part: verdict_word(part["verdict"]),
@@ -51,9 +53,15 @@ def loop_notes(analysis: LoopAnalysis) -> list[str]:
     certified, disk, notes = str(analysis.certificates[0].verdict) == "certified", analysis.disk, []
     if not certified:
         ends = [slope_range(sector) for sector in analysis.sectors]
-        options = " or ".join(f"--slope {_inward(low, high)} {_inward(high, low)}" for low, high in ends)
+        subject: Any = analysis.certificates[0].subject
+        words = "--slope {} {}" if isinstance(subject, LureSystem) else "slopes {} to {}"
+        options = " or ".join(words.format(_inward(low, high), _inward(high, low)) for low, high in ends)
         smaller = f" A smaller sector has a proof: {options}." * bool(options)
         notes.append(f"{analysis.obstacle}{smaller}".strip() or "Neither a proof nor a counterexample was found.")
+        if isinstance(subject, (ControlLoop, DrivenSystem)):
+            notes.append(
+                "stability.regional(loop), in Python, proves from which states the loop returns to its equilibrium."
+            )
     if analysis.step is not None:
         loop = "" if certified else " of the nominal loop"
         limit = bound(analysis.step, 3, up=False)
@@ -73,6 +81,11 @@ def _inward(end: float, other: float) -> str:
     return text if float(text) == end else f"{end + math.copysign(1e-3 * abs(end), other - end):.4g}"
 
 
+def _from(gain: float | None, digits: int) -> str:
+    """Return the lower end of an interval of gains, rounded up; the smallest gain that is tried as a power of ten."""
+    return bound(gain, digits if gain is None or gain > 2.0 / LARGEST else 1, up=True)
+
+
 def gain_words(margin: Mapping[str, Any]) -> tuple[str, str]:
     """Return the certified interval and the destabilizing factors of ``GainMargin.to_dict`` in words.
 
@@ -85,9 +98,9 @@ def gain_words(margin: Mapping[str, Any]) -> tuple[str, str]:
     low, high = margin["certified_low"], margin["certified"]
     stable = MISSING
     if low is not None:
-        start, end = bound(low, 4, up=True), bound(high, 4, up=False)
+        start, end = _from(low, 4), bound(high, 4, up=False)
         stable = f"{start} to {end}" if high < LARGEST else f"all above {start}" if low else "all"
-    ends = bound(margin["destabilizing_low"], 4, up=False), bound(margin["destabilizing"], 4, up=True)
+    ends = bound(margin["destabilizing_low"], 4, up=False), _from(margin["destabilizing"], 4)
     if low is None and ends[0] == MISSING != ends[1]:  # of slopes that contain 0
         return stable, f"all above {ends[1]}"
     return stable, ", ".join(dict.fromkeys(end for end in ends if end != MISSING)) or MISSING

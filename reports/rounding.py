@@ -35,11 +35,11 @@ def part_of_state(value: float, size: Any) -> str:
 
     Example:
         >>> part_of_state(0.0417, 5.9), part_of_state(3.0, 2.0)
-        ('1 part in 141', '1.5 times')
+        ('0.0071', '1.5')
     """
     if not isinstance(size, (int, float)) or not size > 0.0:
         return ""
-    return f"1 part in {count(int(size / value))}" if size >= value else f"{bound(value / size, 2, up=True)} times"
+    return bound(value / size, 2, up=True)
 
 
 def rounding_words(summary: Mapping[str, Any]) -> list[str]:
@@ -53,7 +53,7 @@ def rounding_words(summary: Mapping[str, Any]) -> list[str]:
     text = [f"{near} {covered_steps(claim)}{scope or ', for inputs in the box'} (proved)"]
     if size:
         share = part_of_state(claim["value"], size)
-        text += [f"norms of states in the proof are at most {at_most(size)}: the bound is {share} of that"]
+        text += [f"norms of states in the proof are at most {at_most(size)}: the bound is {share} times that"]
     margin, share = ((meta.get("decisions") or {}).get(key) for key in ("margin", "share"))
     if isinstance(margin, (int, float)):
         more = f"; {percent(share)} of the test decisions have a larger one" if isinstance(share, (int, float)) else ""

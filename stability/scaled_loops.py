@@ -12,7 +12,6 @@ from stability.certificate import Certificate
 from stability.certification import certify
 from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
 from stability.kernel.format.claims import Verdict
-from stability.kernel.format.sentences import NO_SLOPES
 from stability.kernel.systems.lure import LureSystem
 from stability.search.solvers.deadline import Deadline
 from stability.search.solvers.rates import Rate
@@ -33,9 +32,12 @@ def loop_system(subject: Any) -> LureSystem:
     """
     system: Any = getattr(subject, "system", None)
     if isinstance(system, LureSystem) and not system.channels:
-        raise UnsupportedError(NO_SLOPES)
+        raise UnsupportedError(
+            "a linear system has no slopes: for margins build the loop by feedback(plant, controller, slope=(1, 1)); "
+            "for a loop with an LSTM or GRU use certify, which examines the linearization"
+        )
     if not isinstance(system, LureSystem):
-        raise UnsupportedError("a margin needs a LureSystem, or a network with one")
+        raise UnsupportedError("margins need a LureSystem, or a network with one; for an LSTM or GRU loop use certify")
     return system
 
 

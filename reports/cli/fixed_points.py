@@ -16,7 +16,7 @@ from .sources import check_exists, open_subject
 
 
 def fixed_points(
-    model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
+    model: Annotated[str, typer.Argument(help="Run directory, model file or module:factory.", metavar="MODEL")],
     *,
     values: Annotated[
         str | None, with_default("Constant input, numbers with commas.", "zero", "--input", metavar="NUMBERS")
@@ -57,5 +57,5 @@ def fixed_points(
     header = ("point", "type", "unstable directions", "norm", "leading eigenvalue", f"slowest mode ({unit})")
     ending = "Proved: there are no others." if found.complete else f"There may be others: {found.reason}."
     document = {"model": model, "complete": found.complete, "reason": found.reason, "box": box, "points": points}
-    text = f"{printable(model)}: {len(found.equilibria)} equilibria"
+    text = f"{printable(model)}: {len(found.equilibria)} {'equilibrium' if len(points) == 1 else 'equilibria'}"
     output.show(document, f"{text}\n{table(header, rows, right=(0, 2, 3, 5))}\n{ending}")

@@ -54,7 +54,8 @@ def loop(
     check_exists(model)
     folder = results.claim(context, *FILES)
     output.status(f"loading {model} ...")
-    found = analyze_loop(_open(model, slope, sign), seed=seed, time_limit=time_limit, progress=output.status)
+    subject = _open(model, slope, sign)
+    found = analyze_loop(subject, seed=seed, time_limit=time_limit, progress=output.status)
     output.status()
     document, page, verdict = {"loop": model, **found.to_dict()}, None, str(found.certificates[0].verdict)
     if folder is not None:
@@ -62,11 +63,15 @@ def loop(
 
         page = render_loop(found, document, folder, overwrite=results.overwrite)
     header, rows = loop_table(found)
-    lines = [f"{printable(model)}: CONTROL LOOP {verdict_word(verdict).upper()}", f"  {size_words(found)}", ""]
+    lines = [f"{printable(model)}: CONTROL LOOP {verdict_word(verdict).upper()} for {header[1]}"]
+    lines += ["  " + size_words(found), ""]
     lines += [f"  {line}" for line in table(header, rows).splitlines()]
     notes = loop_notes(found)
     if sign is None and verdict != "certified" and not names_code(model):
         notes.append("If the file holds a plant with negative feedback, u = -phi(y), add --sign -1.")
+    nominal = found.part(-1)
+    if isinstance(subject, LureSystem) and slope is None and nominal["verdict"] == "certified" != verdict:
+        notes.append("For the linear loop alone use --slope {:g} {:g}.".format(*nominal["slope"]))
     notes.append(f"Page: {page}" if page else "For the Nyquist curve and the certificate add --out FOLDER.")
     lines += ["", *(textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="  ") for note in notes)]
     output.show({**document, "notes": notes[:-1], "page": page}, "\n".join(lines))

@@ -20,7 +20,7 @@ from .layout import Drawing, Table
 
 READING = (
     "Solid: frequency response of the linear part; dashed: its mirror image. The curve must avoid the shaded region, "
-    "or, if no region is shaded, stay inside the circle. Orange: the criterion does not hold."
+    "or, if no region is shaded, stay inside the circle. Crosses: -1 over the slopes. Orange: the criterion fails."
 )
 
 

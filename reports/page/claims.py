@@ -183,11 +183,11 @@ def _covered_run(model: ModelRecord) -> list[str]:
     share = part_of_state(run["value"], (meta.get("rounding") or {}).get("size"))
     words = f"{run_arithmetic(run)} on this machine's library, for inputs like the data: states within "
     words += f"{bound(run['value'], 3, up=True)} of the exact ones {covered_steps(run)}"
-    words += f", {share} of their size" * bool(share) + _measured_rounding(model)
+    words += f", {share} times their size" * bool(share) + _measured_rounding(model)
     margin = (meta.get("decisions") or {}).get("margin")
     if margin is None:
         return [words]
-    return [words, f"decisions with a margin above {bound(margin, 3, up=True)}: that rounding does not change them"]
+    return [words, f"decisions with a margin above {bound(margin, 3, up=True)}: rounding does not change them"]
 
 
 def _measured_rounding(model: ModelRecord) -> str:

@@ -55,7 +55,7 @@ def render_loop(analysis: LoopAnalysis, document: Mapping[str, Any], root: Folde
     header, rows = loop_table(analysis)
     notes = loop_notes(analysis)
     obstacle = notes.pop(0) if str(analysis.certificates[0].verdict) != "certified" else ""
-    table = Table(header, rows[1:], (1, 2))
+    table = Table(header, rows, (1, 2))
     sections = (
         Section("margins", "Rates and margins", obstacle, (table,), _figures(analysis, header[1])),
         Section("scope", "Notes", notes=notes, boxes=SCOPE),

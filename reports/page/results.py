@@ -221,7 +221,7 @@ def _claims(report: Report) -> list[Fold]:
         "bound": _bound,
         "statement": lambda row: _short(row[1]["statement"]),
     }
-    note = "Each statement is about the stored weights in exact arithmetic and has its own proof in certificate.json."
+    note = "Each statement is about the stored weights and has its own proof in certificate.json."
     tables = tabulate("Further proved claims", columns, proved, words=tuple(columns), note=note)
     return folded(report, "more-claims", "Further proved claims", plural(len(proved), "claim"), tables, "claims")
 

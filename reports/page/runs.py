@@ -24,7 +24,7 @@ def runs(report: Report) -> list[Fold]:
         "proved bound": lambda m: _proved(m, lambda value: bound(value, 3, up=True)),
         "holds": _scope,
         "largest state": lambda m: number(_measured(m).get("size")),
-        "share of it": lambda m: _proved(m, lambda value: part_of_state(value, _measured(m).get("size"))),
+        "bound / state": lambda m: _proved(m, lambda value: part_of_state(value, _measured(m).get("size"))),
         "measured distance": lambda m: number(_measured(m).get("largest")),
         "bound / measured": lambda m: _proved(m, lambda value: _ratio(value, _measured(m).get("largest"))),
         "no decision changes above a margin of": lambda m: _decision(m, "margin"),

@@ -181,7 +181,7 @@ def _close(ring: list[Component], signs: Sequence[float], entry: int) -> dict[st
     outputs, inputs = zip(*(c.parts["yu"].shape for c in ring))
     for k, component in enumerate(ring):
         if inputs[k] != outputs[k - 1]:
-            source = f"the {ring[k - 1].name} feeds it"
+            source = f"it is the output of the {ring[k - 1].name}, whose size a linear read-out or a matrix changes"
             raise DimensionError(f"the input of the {component.name}", (inputs[k],), (outputs[k - 1],), source)
     whole: dict[str, Any] = {key: block_diag(*(c.parts[key] for c in ring)) for key in ring[0].parts if key[1] != "1"}
     whole |= {f"{row}1": np.vstack([c.parts[f"{row}1"] for c in ring]) for row in "xzy"}

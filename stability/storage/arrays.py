@@ -184,14 +184,14 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
     unknown = sorted(set(arrays) - set(KEYS))
     if unknown or "A" not in arrays or {"W", "C"} <= set(arrays) or {"U", "E"} <= set(arrays):
         raise FileFormatError(
-            f"{where} must hold A and W, optionally B, D, slope, dt, U, b, F, activation; it holds "
+            f"{where} must hold A and W (or A, B and C), optionally B, D, slope, dt, U, b, F, activation; it holds "
             f"{', '.join(ascii(name)[1:-1] for name in arrays) or 'nothing'}"
         )
     for needed, names in _ONLY_WITH.items():
         unused = [name for name in names if name in arrays]
         if unused and not set(needed) & set(arrays):
             raise FileFormatError(
-                f"{where}: {', '.join(unused)} needs {needed[0]}: add {needed[0]}, or leave {', '.join(unused)} out"
+                f"{where}: {', '.join(unused)} needs {' or '.join(needed)}: add it, or leave {', '.join(unused)} out"
             )
     A, C, E = arrays["A"], arrays.get("W", arrays.get("C")), arrays.get("U", arrays.get("E"))
     dt = arrays.get("dt")

@@ -14,9 +14,6 @@ from typing import Any
 
 DIGITS = 4  # significant digits of bounds in sentences
 
-NO_SLOPES = "a linear system has no activation"
-"""Reason why a linear system has no gain margin."""
-
 
 def at_most(value: Any, near: float | None = None) -> str:
     """Format an upper bound: the next larger number of four digits, of six digits just above one.

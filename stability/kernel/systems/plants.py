@@ -61,7 +61,8 @@ def as_plant(value: Any) -> Plant:
 
     Raises:
         UnsupportedError: something else.
-        ConfigurationError: a system of ``python-control`` without a timebase (``dt=None``), or a step below zero.
+        ConfigurationError: a system of ``python-control`` without a timebase (``dt=None``), a step below zero, or a
+            transfer function with more zeros than poles.
         DimensionError: shapes that do not fit.
     """
     if isinstance(value, tuple):
@@ -69,10 +70,13 @@ def as_plant(value: Any) -> Plant:
             raise UnsupportedError(f"a plant as a tuple is (A, B, C, D) or (A, B, C, D, dt), got {len(value)} entries")
         a, b, c, d, dt = (*value, None)[:5]
         return _plant(a, b, c, d, dt)
-    if _library(value) == "scipy" and not _has_matrices(value) and hasattr(value, "to_ss"):
-        value = value.to_ss()
-    elif _library(value) == "control" and not _has_matrices(value) and hasattr(value, "num_array"):
-        value = sys.modules["control"].tf2ss(value)
+    try:
+        if _library(value) == "scipy" and not _has_matrices(value) and hasattr(value, "to_ss"):
+            value = value.to_ss()
+        elif _library(value) == "control" and not _has_matrices(value) and hasattr(value, "num_array"):
+            value = sys.modules["control"].tf2ss(value)
+    except ValueError as error:
+        raise ConfigurationError(f"a transfer function needs at least as many poles as zeros: {error}") from error
     if not _has_matrices(value):
         raise UnsupportedError(
             f"expected a state space (python-control, scipy.signal) or (A, B, C, D[, dt]), got a "

@@ -71,3 +71,21 @@ def test_a_factory_may_return_a_plant(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["gain_margin"]["certified_low"] == pytest.approx(0.5, rel=2e-3)
     for wrong in (["--slope", "3", "2"], ["--sign", "2"]):
         assert cli.run(["loop", "lag.npz", *wrong]) == 2
+
+
+def test_loops_without_slopes_say_how_to_get_margins(capsys: pytest.CaptureFixture[str]) -> None:
+    """A linear loop needs a slope; a plant with more zeros than poles is refused; a region is offered for a limit."""
+    Path("loops.py").write_text(
+        "from scipy.signal import TransferFunction\nfrom stability import feedback\n"
+        "P = [[1.0]], [[1.0]], [[1.0]], [[0.0]]\n"
+        "def linear():\n    return feedback(P, 2.0)\n"
+        "def one():\n    return feedback(P, 2.0, slope=(1, 1))\n"
+        "def limited():\n    return feedback(P, 2.0, saturation=1.0)\n"
+        "def improper():\n    return TransferFunction([1, 0, 0], [1, 1])\n"
+    )
+    assert "slope=(1, 1)" in answer(capsys, 2, "loops.py:linear")["error"]
+    assert "poles" in answer(capsys, 2, "loops.py:improper")["error"]
+    assert answer(capsys, 0, "loops.py:one")["nominal"]["gain_margin"]["certified_low"] == pytest.approx(0.5, rel=2e-3)
+    notes = " ".join(answer(capsys, 3, "loops.py:limited")["notes"])
+    assert "regional" in notes
+    assert "--slope" not in notes  # the command refuses slopes of a known nonlinearity
