@@ -11,7 +11,7 @@ from stability.kernel.arithmetic.activation_bounds import slope_range
 from stability.kernel.arithmetic.balls import Ball
 from stability.kernel.arithmetic.floating_point import EPS
 from stability.kernel.reachability import ellipsoid_region as region_module
-from stability.kernel.reachability.ellipsoid_region import _inner, _lengths, _square_root, _through_loop, region_bounds
+from stability.kernel.reachability.ellipsoid_region import _inner, _lengths, _square_root, region_bounds, through_loop
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)
@@ -62,7 +62,7 @@ def test_what_goes_through_a_loop(kind, exact, rng):
         "steep loop": 0.9 * gain / gain.sum(axis=1)[:, None],
     }[kind]
     free = np.abs(rng.normal(size=(3, 2)))
-    found = exact.of(_through_loop(gain, free))
+    found = exact.of(through_loop(gain, free))
     true = solve(exact.of(np.eye(3)) - exact.of(gain), exact.of(free))
     assert (found >= true).all()
     assert (found <= true * (1 + Fraction(1, 10**10))).all()
@@ -73,8 +73,8 @@ def test_a_loop_that_grows_has_no_bound():
     free = np.ones((2, 1))
     for gain in (1.0, 1.0 + 1e-9, 3.0, 1e200):
         with np.errstate(all="ignore"):
-            assert _through_loop(gain * np.eye(2), free) is None
-            assert _through_loop(np.diag([0.5, gain]), free) is None
+            assert through_loop(gain * np.eye(2), free) is None
+            assert through_loop(np.diag([0.5, gain]), free) is None
 
 
 @pytest.mark.parametrize("name", ["relu", "leaky_relu", "identity"])
