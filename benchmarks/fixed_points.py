@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from stability import DrivenSystem, GatedCell, LureSystem, fixed_points
+from stability.search.trajectories.simulation import draw_states
 
 from .timing import arguments, keep
 
@@ -43,7 +44,7 @@ def network(kind: str, n: int, number: int) -> DrivenSystem | GatedCell:
 def multi_start(subject: Any, rng: np.random.Generator) -> Array:
     """Return the equilibria ``(k, n)`` that damped Newton steps from many states reach, up to duplicates."""
     n, u = subject.states, np.zeros(1)
-    x = subject.draw_states(rng, STARTS)
+    x = draw_states(subject, rng, STARTS)
     for _ in range(50):  # half of the states move towards the attractors first
         x[::2] = subject.advance(x[::2], u)
     for _ in range(STEPS):

@@ -13,6 +13,7 @@ from stability.errors import IllPosedError, UnsupportedError
 from stability.kernel.arithmetic.activations import ACTIVATIONS
 from stability.kernel.checks import levels_of
 from stability.kernel.format.serialization import digest_of
+from stability.kernel.systems.driven import NONLINEARITIES
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.lure import LureSystem
 from stability.kernel.systems.opaque import OpaqueMap
@@ -20,6 +21,7 @@ from stability.search.counterexamples.counterexample_search import refute
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
 
 Array = np.ndarray
+FUNCTIONS = ACTIVATIONS | NONLINEARITIES
 STARTS, SETTLE = 8, 300
 """Random states from which equilibria are searched, and steps simulated from each."""
 
@@ -138,7 +140,7 @@ def _value(kind: Any, z: Array) -> Array:
     """Return an activation's values, or the next state of a cell, whose argument holds its state and then its input."""
     if isinstance(kind, GatedCell):
         return kind.advance(z[..., : kind.states], z[..., kind.states :])
-    return ACTIVATIONS[kind].function(z)
+    return FUNCTIONS[kind].function(z)
 
 
 def _slopes(kind: Any, z: Array) -> Array:
@@ -146,4 +148,4 @@ def _slopes(kind: Any, z: Array) -> Array:
     if isinstance(kind, GatedCell):
         point = z[: kind.states], z[kind.states :]
         return np.hstack([kind.jacobian(*point), kind.input_jacobian(*point)])
-    return np.diag(ACTIVATIONS[kind].derivative(z))
+    return np.diag(FUNCTIONS[kind].derivative(z))

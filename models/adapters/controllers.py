@@ -40,7 +40,7 @@ def read_controller(value: Any) -> list[Any]:
 
     Raises:
         ConfigurationError: a read-out of the mean over time.
-        UnsupportedError: another module.
+        UnsupportedError: another module, or a file of which only the recurrent part is read, without its name.
         DisagreementError: a module of one's own computes other outputs than its parts in series.
 
     Example:
@@ -52,7 +52,14 @@ def read_controller(value: Any) -> list[Any]:
         return [_linear(value.Wout.T, value.bias)]
     if not isinstance(value, nn.Module):
         source = load_subject(value)
-        return [source.subject] if source.module is None else read_controller(source.module)
+        if source.module is not None:
+            return read_controller(source.module)
+        part, name = source.info.get("part"), str(value)
+        if (part or "no_network" in source.info) and "#" not in name:
+            raise UnsupportedError(
+                f"only the recurrent part of {name} is read: give it and the layers around it, [FILE#{part}, K]"
+            )
+        return [source.subject]
     if type(value) in ACTIVATIONS:
         return ACTIVATIONS[type(value)]
     if isinstance(value, nn.Linear):
@@ -98,12 +105,15 @@ def _read_own_module(module: nn.Module) -> list[Any]:
     x, states = samples(network.recurrent, 6)
     outputs, _ = run_subject(network.recurrent, x, [np.zeros_like(state) for state in states])
     layers = _read_classifier(network)
-    expected = np.swapaxes(outputs @ layers[-1].parts["yu"].T + layers[-1].parts["y1"][:, 0], 0, 1)
-    with torch.no_grad():
-        got: Any = twin(module).double().eval()(torch.tensor(np.swapaxes(x, 0, 1).copy()))
-    got = got[0] if isinstance(got, tuple) else got
-    expected = expected if got.dim() == 3 else expected[:, -1]
-    if tuple(got.shape) != expected.shape or not np.allclose(got.numpy(), expected, rtol=1e-8, atol=1e-8):
+    expected = outputs @ layers[-1].parts["yu"].T + layers[-1].parts["y1"][:, 0]
+    for axes in ((1, 0, 2), (0, 1, 2)):  # the first axis of the module's sequences is the batch or the time
+        with torch.no_grad():
+            got: Any = twin(module).double().eval()(torch.tensor(x.transpose(axes).copy()))
+        got = got[0] if isinstance(got, tuple) else got
+        wanted = expected.transpose(axes) if got.dim() == 3 else expected[-1]
+        if tuple(got.shape) == wanted.shape and np.allclose(got.numpy(), wanted, rtol=1e-8, atol=1e-8):
+            break
+    else:
         raise DisagreementError(
             f"{name} computes other outputs than its recurrent part and its linear layers in series: give these as "
             "nn.Sequential(recurrent, linear)"

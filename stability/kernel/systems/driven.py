@@ -100,10 +100,6 @@ class DrivenSystem(Subject):
         """Scale of random initial states: ``1 + |B|``, the largest row sum."""
         return 1.0 + (float(np.abs(self.system.B).sum(axis=1).max()) if self.system.channels else 0.0)
 
-    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
-        """Draw ``(count, n)`` initial states."""
-        return self.natural_size * rng.normal(size=(count, self.states))
-
     @property
     def phrase(self) -> str:
         """Subject of a claim's sentence, without quantifiers."""
@@ -187,7 +183,7 @@ class ControlLoop(LureSystem):
 
     def _map(self, which: str, z: Array) -> Array:
         columns = [getattr(NONLINEARITIES[name], which)(z[..., i]) for i, name in enumerate(self.activations)]
-        return np.stack(columns, axis=-1)
+        return np.stack(columns, axis=-1) if columns else z
 
     def advance(self, x: Array) -> Array:
         """Return the right-hand side (continuous time) or next state (discrete time) at states ``x (..., n)``."""

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.kernel.systems.driven import DrivenSystem
-from stability.kernel.systems.gated_cell import GatedCell
-from stability.kernel.systems.layer_stack import Layer, LayerStack
+from stability.kernel.systems.layer_stack import LayerStack
 from stability.kernel.systems.merged_stack import merged_network
 from stability.kernel.theorems.stack_witness import MERGED_KINDS
 from stability.search.counterexamples.equilibrium_manifold import newton_equilibrium
@@ -22,7 +20,7 @@ from stability.search.counterexamples.limit_cycles import closed_path
 from stability.search.counterexamples.refutation import Candidate, Refutation, RefutationTask, first_accepted
 from stability.search.solvers.deadline import Deadline, TimeLimit
 from stability.search.trajectories.input_range import ANYWHERE, InputRange, input_boxes
-from stability.search.trajectories.simulation import simulate_to_limit
+from stability.search.trajectories.simulation import draw_states, simulate_to_limit
 
 Array = np.ndarray
 Searcher = Callable[..., Refutation]
@@ -99,7 +97,7 @@ def _stack_candidates(
     for box in input_boxes(lowest.input_low, lowest.input_high, region, stack.inputs):
         sequences = [_inputs(box, rng, INPUT_PERIODS[k % len(INPUT_PERIODS)], k) for k in range(PAIRS)]
         inputs = np.stack([np.resize(u, (CYCLE, stack.inputs)) for u in sequences], axis=1)
-        x = np.stack([_initial_states(stack, rng) for _ in range(2)])
+        x = np.stack([np.hstack([draw_states(layer, rng, PAIRS) for layer in stack.layers]) for _ in range(2)])
         x, mean = simulate_to_limit(stack, x, inputs[:, None], TRANSIENT_STEPS, deadline, AVERAGED_STEPS)
         if deadline.over:
             return
@@ -111,18 +109,6 @@ def _stack_candidates(
             if not gaps[k] > MIN_GAP or deadline.over:
                 break
             yield from _orbits(stack, x[0, k], x[1, k], sequences[k])
-
-
-def _initial_states(stack: LayerStack, rng: np.random.Generator) -> Array:
-    """Draw states ``(PAIRS, n)`` of the size that each layer reaches."""
-
-    def drawn(layer: Layer) -> Array:
-        if isinstance(layer, DrivenSystem):
-            return layer.draw_states(rng, PAIRS)
-        shape = PAIRS, layer.states
-        return rng.uniform(-1.0, 1.0, shape) if isinstance(layer, GatedCell) else 2.0 * rng.normal(size=shape)
-
-    return np.concatenate([drawn(layer) for layer in stack.layers], axis=1)
 
 
 def _unstable_equilibria(

@@ -24,7 +24,7 @@ from stability.search.equilibria.equations import GatedEquation, LureEquation
 from stability.search.equilibria.result import FixedPoint, FixedPoints
 from stability.search.solvers.deadline import Deadline
 from stability.search.trajectories.input_range import input_range
-from stability.search.trajectories.simulation import simulate_to_limit
+from stability.search.trajectories.simulation import draw_states, simulate_to_limit
 
 Array = np.ndarray
 SETTLING = 300  # steps of the simulations whose final states are starts
@@ -124,7 +124,7 @@ def _starts(
     network: Any, u: Array, corners: tuple[Array, ...] | None, count: int, rng: np.random.Generator, states: Any
 ) -> Array:
     """Return states ``(k, n)``: the given ones, then half random ones, half after a simulation."""
-    random = network.draw_states(rng, count)
+    random = draw_states(network, rng, count)
     if corners is not None:
         random = rng.uniform(*corners, size=random.shape)
     final = random[: count // 2]

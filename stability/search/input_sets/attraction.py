@@ -131,7 +131,8 @@ class _Search:
         local = [i for i, name in enumerate(self.loop.activations) if name in _LOCAL]
         swing = np.where(self.loop.C.any(axis=1), 0.1, 1e-9)
         swing[self.loop.clipped] = _UNLIMITED
-        self.improves(swing)
+        if not self.improves(swing):
+            return
         while local and self.improves(np.minimum(1.5 * self.swing, _UNLIMITED)):
             pass
         for step in _STEPS:

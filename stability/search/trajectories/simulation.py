@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from stability.kernel.systems.gated_cell import GatedCell
+
 Array = np.ndarray
+
+
+def draw_states(subject: Any, rng: np.random.Generator, count: int) -> Array:
+    """Draw initial states ``(count, n)`` of the size that a layer reaches."""
+    shape = count, subject.states
+    if isinstance(subject, GatedCell):
+        return rng.uniform(-1.0, 1.0, shape)
+    return getattr(subject, "natural_size", 2.0) * rng.normal(size=shape)
 
 
 def natural_step(driven: Any) -> float:

@@ -9,8 +9,9 @@ from scipy.signal import StateSpace
 from torch import nn
 
 from stability import feedback, incremental_gain
-from stability.errors import ConfigurationError, DisagreementError, StabilityError
+from stability.errors import ConfigurationError, DisagreementError, StabilityError, UnsupportedError
 from stability.models import LRU, ContractingRNN, ElmanRNN, LipschitzRNN, SequenceModel, export_onnx, save
+from stability.models.sources import load_subject
 from stability.reports import cli
 from stability.reports.stored.records import ModelRecord
 
@@ -19,9 +20,9 @@ DT = 0.1
 
 
 class Own(nn.Module):
-    def __init__(self, scale=1.0) -> None:
+    def __init__(self, scale=1.0, batch_first=True) -> None:
         super().__init__()
-        self.rnn, self.out, self.scale = nn.LSTM(1, 3, batch_first=True), nn.Linear(3, 1), scale
+        self.rnn, self.out, self.scale = nn.LSTM(1, 3, batch_first=batch_first), nn.Linear(3, 1), scale
 
     def forward(self, y, state=None):
         hidden, state = self.rnn(y, state)
@@ -42,6 +43,7 @@ CONTROLLERS = {
     "gru": lambda: cell(nn.GRU, 2),
     "lstm": lambda: cell(nn.LSTM, 1),
     "own": lambda: (own := Own(), lambda y: own(y)[0]),
+    "time first": lambda: (own := Own(batch_first=False), lambda y: own(y.transpose(0, 1))[0].transpose(0, 1)),
     "model": lambda: (model := SequenceModel(LipschitzRNN(1, 3), 1, reduction="all"), model),
     "stack": lambda: (model := SequenceModel([ContractingRNN(1, 3), ElmanRNN(3, 2)], 1, reduction="all"), model),
     "scan": lambda: (model := SequenceModel(LRU(1, 4), 1, reduction="all"), model),
@@ -80,7 +82,18 @@ def test_a_file_is_a_controller_with_its_head(tmp_path) -> None:
     check(feedback(PLANT, tmp_path / "m.safetensors", dt=DT), run.double())
     pytest.importorskip("onnx")
     export_onnx(model.double(), tmp_path / "m.onnx")  # whose head behind a Scan is not read
-    check(feedback(PLANT, [str(tmp_path / "m.onnx"), model.head], dt=DT), run)
+    part = load_subject(tmp_path / "m.onnx").info["part"]
+    check(feedback(PLANT, [f"{tmp_path / 'm.onnx'}#{part}", model.head], dt=DT), run)
+
+
+def test_layers_around_the_recurrent_part_of_a_file_are_not_left_out(tmp_path) -> None:
+    model = nn.ModuleDict({"rnn": nn.GRU(1, 1, batch_first=True), "head": nn.Linear(1, 1)}).double()
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    with pytest.raises(UnsupportedError):
+        feedback(PLANT, tmp_path / "m.pt", dt=DT)
+    torch.save(model["rnn"].state_dict(), tmp_path / "rnn.pt")
+    loop = feedback(PLANT, [tmp_path / "rnn.pt", model["head"]], dt=DT)
+    check(loop, lambda y: model["head"](model["rnn"](y)[0]))
 
 
 def test_what_runs_differently_from_its_parts_is_refused() -> None:

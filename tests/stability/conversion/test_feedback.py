@@ -10,6 +10,7 @@ from stability import DrivenSystem, GatedCell, LureSystem, certify, feedback, ve
 from stability.conversion.feedback import Component
 from stability.errors import ConfigurationError, DimensionError, IllPosedError, StabilityError, UnsupportedError
 from stability.kernel.systems.layer_stack import LayerStack
+from stability.systems import ControlLoop
 
 A = np.array([[-1.2, -0.2], [1.0, 0.0]])
 B, C, D = np.array([[1.0], [0.0]]), np.array([[0.0, 1.0]]), np.zeros((1, 1))
@@ -53,6 +54,7 @@ def test_linear_loops_are_those_of_python_control(dt, sign, rng) -> None:
 def test_loops_of_other_kinds_have_the_eigenvalues_of_matrices_by_hand() -> None:
     K = np.array([[0.7]])
     assert feedback(PLANT, 0.7).system.A.tolist() == feedback(PLANT, K).system.A.tolist()
+    np.testing.assert_allclose(feedback(PLANT, K, external=None).advance(np.eye(2)), (A - B @ K @ C).T)
     assert eigenvalues(feedback(PLANT, K).system.A) == pytest.approx(eigenvalues(A - B @ K @ C))
     assert eigenvalues(feedback(PLANT, K, dt=DT).system.A) == pytest.approx(eigenvalues(AD - BD @ K @ C))
     rest = [[-K @ C, np.zeros((1, 2))], [np.zeros((1, 2)), np.array([[1.0, 0.0]])]]
@@ -136,7 +138,8 @@ def test_a_stack_is_its_layers_in_series() -> None:
 def test_the_linearization_of_a_gated_loop_refutes_it_where_it_is_unstable(rng) -> None:
     cell = GatedCell("gru", rng.normal(size=(6, 1)), rng.normal(size=(6, 2)), rng.normal(size=6))
     loop = feedback(PLANT, [cell, 0.1 * READ], dt=DT)
-    deep = feedback(PLANT, [cell, READ, cell, READ, "tanh"], dt=DT, saturation=5.0)
+    pendulum = ControlLoop(AD, BD, C, slope="sin", dt=DT), BD, C
+    deep = feedback(pendulum, [cell, READ, cell, READ, "tanh"], saturation=5.0)
     x, r, step = rng.normal(size=deep.states), np.array([0.3]), 1e-6
     moved = [(deep.advance(x + d, r) - deep.advance(x - d, r)) / (2 * step) for d in step * np.eye(len(x))]
     np.testing.assert_allclose(deep.jacobian(x, r), np.transpose(moved), atol=1e-8)

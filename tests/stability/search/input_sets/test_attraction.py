@@ -128,8 +128,10 @@ def test_sectors_contain_all_quotients(name):
         assert high >= quotients.max() - 1e-15
 
 
-def test_without_a_stable_equilibrium_there_is_no_region():
+def test_without_a_stable_equilibrium_or_faster_than_it_there_is_no_region():
     assert regional(ControlLoop([[1.5]], [[-0.1]], [[1.0]], dt=1.0)).verdict is Verdict.INCONCLUSIVE
+    loop = ControlLoop([[1.5]], [[-0.5, -0.5]], [[1.0]] * 2, slope=["tanh", "saturation"], dt=1.0)  # linear part 0.5
+    assert regional(loop, rate=0.4).verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
