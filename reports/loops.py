@@ -31,16 +31,16 @@ def loop_table(analysis: LoopAnalysis) -> tuple[Row, list[Row]]:
     low, high = map(number, parts[-1]["slope"])
     constant = f"constant slope {low}" if low == high else f"constant slopes {low} to {high}"
     header = "", *("slopes {} to {}".format(*map(number, part["slope"])) for part in parts[:-1]), constant
-    unit, times = ("per s", "s") if analysis.system.is_discrete else ("per unit of time", "units of time")
+    unit = "s" if analysis.system.is_discrete else "time"
     low, high = analysis.disk.gain_margin
     gains = f"{_from(low, 3)} to {bound(high, 3, up=False)}, {bound(analysis.disk.phase_margin, 3, up=False)}°"
     disk = ("", gains if analysis.disk.certificate else MISSING)[-len(parts) :]
     show: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "verdict": lambda part: verdict_word(part["verdict"]),
-        f"decay rate ({unit})": lambda part: bound(part["decay_per_unit_of_time"], 4, up=False),
+        f"decay rate (1/{unit})": lambda part: bound(part["decay_per_unit_of_time"], 4, up=False),
         "overshoot": lambda part: bound(part["overshoot"], 3, up=True),
-        f"half-life ({times})": lambda part: bound(part["half_life"], 4, up=True),
-        f"settles to 2 % in ({times})": lambda part: bound(part["settling_time"], 4, up=True),
+        f"half-life ({unit})": lambda part: bound(part["half_life"], 4, up=True),
+        f"settles to 2 % in ({unit})": lambda part: bound(part["settling_time"], 4, up=True),
         "proven stable with gains ×": lambda part: gain_words(part["gain_margin"])[0],
         "proven not stable with gains ×": lambda part: gain_words(part["gain_margin"])[1],
     }

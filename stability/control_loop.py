@@ -22,7 +22,7 @@ SETTLED = 0.02
 """Share of a disturbance at which a loop counts as settled, as in textbooks."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoopAnalysis:
     """Results about a loop with all slopes of its sector, and about its nominal loop with constant slopes.
 
@@ -42,6 +42,11 @@ class LoopAnalysis:
     disk: DiskMargin
     step: float | None
     sectors: list[tuple[Any, Any]]
+
+    def __repr__(self) -> str:
+        """Return the verdict and the certified gains of the sector."""
+        low, high = self.margins[0].certified_low, self.margins[0].certified
+        return f"<LoopAnalysis: {self.certificates[0].verdict}, gains {low:.4g} to {high:.4g}; to_dict() has all>"
 
     @property
     def dt(self) -> float:

@@ -209,5 +209,5 @@ def test_promised_names_exist_and_are_listed(module: str) -> None:
     package = importlib.import_module(module)
     assert set(PUBLIC[module].split()) <= set(package.__all__)
     assert not [name for name in package.__all__ if getattr(package, name, None) is None]
-    hidden = {found.name for found in pkgutil.iter_modules(package.__path__)} & set(package.__all__)
-    assert not hidden, "an import of such a module would replace the function of the same name"
+    names = {each.name for each in pkgutil.iter_modules(package.__path__)}
+    assert not names & {*package.__all__}, "an imported module hides the public name"

@@ -51,7 +51,7 @@ def fixed_points(
         points.append({**entry, "eigenvalues": pairs, "time_constants": point.time_constants.tolist()})
         slowest = f"{np.abs(point.time_constants).max():.4g}"
         lead = complex(point.eigenvalues[0])
-        value = f"{lead.real:.4g}" + (f" {lead.imag:+.4g}i" if lead.imag else "")
+        value = f"{lead.real:.4g}" + (f" {lead.imag:+.4g}i" if abs(lead.imag) > 1e-12 * abs(lead) else "")
         rows.append((str(k), point.type, str(point.unstable), f"{np.linalg.norm(point.state):.4g}", value, slowest))
     unit = "steps" if found.equilibria and found.equilibria[0].is_discrete else "time"
     header = ("point", "type", "unstable directions", "norm", "leading eigenvalue", f"slowest mode ({unit})")

@@ -64,14 +64,12 @@ def loop(
         page = render_loop(found, document, folder, overwrite=results.overwrite)
     header, rows = loop_table(found)
     lines = [f"{printable(model)}: CONTROL LOOP {verdict_word(verdict).upper()} for {header[1]}"]
-    lines += ["  " + size_words(found), ""]
-    lines += [f"  {line}" for line in table(header, rows).splitlines()]
+    lines += [f"  {line}".rstrip() for line in (size_words(found), "", *table(header, rows).splitlines())]
     notes = loop_notes(found)
     if sign is None and verdict != "certified" and not names_code(model):
         notes.append("If the file holds a plant with negative feedback, u = -phi(y), add --sign -1.")
-    nominal = found.part(-1)
-    if isinstance(subject, LureSystem) and slope is None and nominal["verdict"] == "certified" != verdict:
-        notes.append("For the linear loop alone use --slope {:g} {:g}.".format(*nominal["slope"]))
+    if isinstance(subject, LureSystem) and slope is None and found.part(-1)["verdict"] == "certified" != verdict:
+        notes.append("For the linear loop alone use --slope {:g} {:g}.".format(*found.part(-1)["slope"]))
     notes.append(f"Page: {page}" if page else "For the Nyquist curve and the certificate add --out FOLDER.")
     lines += ["", *(textwrap.fill(note, 98, initial_indent="  ", subsequent_indent="  ") for note in notes)]
     output.show({**document, "notes": notes[:-1], "page": page}, "\n".join(lines))

@@ -32,6 +32,10 @@ SCOPE = (
     ("Not covered", "Errors of the model of the plant, delays and dynamics that the matrices do not contain.", ""),
     ("Check it again, without a solver", "", f"stability verify {CERTIFICATE}"),
 )
+KEY = (
+    ("Slopes", "those of the nonlinearity, which may change in time; a constant slope makes the loop linear"),
+    ("Overshoot", "bound of the factor by which a distance of two states may grow first"),
+)
 
 
 def render_loop(analysis: LoopAnalysis, document: Mapping[str, Any], root: Folder, *, overwrite: bool = False) -> Path:
@@ -57,7 +61,7 @@ def render_loop(analysis: LoopAnalysis, document: Mapping[str, Any], root: Folde
     obstacle = notes.pop(0) if str(analysis.certificates[0].verdict) != "certified" else ""
     table = Table(header, rows, (1, 2))
     sections = (
-        Section("margins", "Rates and margins", obstacle, (table,), _figures(analysis, header[1])),
+        Section("margins", "Rates and margins", obstacle, (table,), _figures(analysis, header[1]), key=KEY),
         Section("scope", "Notes", notes=notes, boxes=SCOPE),
     )
     title = f"{verdict_word(analysis.certificates[0].verdict)}: {printable(document['loop'])}, {header[1]}."
@@ -66,7 +70,7 @@ def render_loop(analysis: LoopAnalysis, document: Mapping[str, Any], root: Folde
 
 
 def _figures(analysis: LoopAnalysis, slopes: str) -> list[Figure]:
-    """Return the picture of the Nyquist curve with the circle, and of the proved decay; none for several channels."""
+    """Return the picture of the Nyquist curve with the circle, and of the proved decay, or of the latter alone."""
     for certificate in analysis.certificates:
         with contextlib.suppress(StabilityError):  # several channels, or slopes below 0
             curve = nyquist(certificate.subject)
@@ -75,18 +79,27 @@ def _figures(analysis: LoopAnalysis, slopes: str) -> list[Figure]:
             points: Any = curve.values
             values = {"frequency": curve.frequencies, "real": np.real(points), "imag": np.imag(points)}
             return [Figure("nyquist", title, reading, "", pd.DataFrame(values), partial(_draw, analysis, curve))]
-    return []
+    pairs, name = _proved(analysis)
+    title, reading = f"Distances of two states decay for {name}.", "Proved bound on the distance of two states."
+    table = pd.DataFrame(pairs, columns=["rate", "overshoot"])
+    return [Figure("decay", title, reading, "", table, partial(_draw, analysis, None))] if pairs else []
 
 
-def _draw(analysis: LoopAnalysis, curve: Nyquist) -> Drawing:
+def _proved(analysis: LoopAnalysis) -> tuple[list[tuple[float, float]], str]:
+    """Return the proved pairs of rate and overshoot, and the slopes that they hold for."""
+    parts = zip(analysis.certificates, loop_table(analysis)[0][1:])
+    return next(((pairs, name) for part, name in parts if (pairs := proved_pairs(part))), ([], ""))
+
+
+def _draw(analysis: LoopAnalysis, curve: Nyquist | None) -> Drawing:
     drawing = blank(height=2.8)
-    left, right = drawing.subplots(1, 2, width_ratios=(1, 2))
-    draw_curve(left, curve)
-    left.set_title("Nyquist curve")
-    proved = [(proved_pairs(c), name) for c, name in zip(analysis.certificates, loop_table(analysis)[0][1:])]
-    pairs, name = next(filter(lambda part: part[0], proved), ([], ""))
+    *left, right = [drawing.subplots()] if curve is None else drawing.subplots(1, 2, width_ratios=(1, 2))
+    if curve is not None:
+        draw_curve(left[0], curve)
+        left[0].set_title("Nyquist curve")
+    pairs, name = _proved(analysis)
     draw_envelope(pairs, analysis.system.is_discrete, right, f"Proved decay, {name}" if pairs else "No decay is proved")
     if pairs:
         logarithmic(right.yaxis)
-        right.lines[0].set(color=PROVEN)
+        right.lines[-3].set(color=PROVEN)  # the last two are the levels
     return drawing

@@ -77,7 +77,7 @@ def test_every_network_has_a_row_with_its_bound_or_the_reason_for_none(models: d
     assert shown["pairs"]["holds"] == "in the first 7 steps"
 
 
-@pytest.mark.parametrize("name", BOUNDED[:3])  # no margin is known for outputs of gated layers
+@pytest.mark.parametrize("name", BOUNDED[:3])  # the others give no bound of their outputs
 def test_runs_and_decisions_stay_within_what_is_proved(name: str, models: dict[str, ModelRecord]) -> None:
     assert verify(models[name].folder / "certificate.json").valid
     summary = models[name].certificate
