@@ -37,9 +37,7 @@ def part_of_state(value: float, size: Any) -> str:
         >>> part_of_state(0.0417, 5.9), part_of_state(3.0, 2.0)
         ('0.0071', '1.5')
     """
-    if not isinstance(size, (int, float)) or not size > 0.0:
-        return ""
-    return bound(value / size, 2, up=True)
+    return bound(value / size, 2, up=True) if isinstance(size, (int, float)) and size > 0.0 else ""
 
 
 def rounding_words(summary: Mapping[str, Any]) -> list[str]:

@@ -49,12 +49,13 @@ def fixed_points(
         entry = {"state": point.state.tolist(), "radius": point.radius, "type": point.type, "unstable": point.unstable}
         pairs = [[value.real, value.imag] for value in point.eigenvalues.tolist()]
         points.append({**entry, "eigenvalues": pairs, "time_constants": point.time_constants.tolist()})
+        shown = " ".join(map(str, point.state[:4].round(3))) + " ..." * (len(point.state) > 4)
         slowest = f"{np.abs(point.time_constants).max():.4g}"
         lead = complex(point.eigenvalues[0])
         value = f"{lead.real:.4g}" + (f" {lead.imag:+.4g}i" if abs(lead.imag) > 1e-12 * abs(lead) else "")
-        rows.append((str(k), point.type, str(point.unstable), f"{np.linalg.norm(point.state):.4g}", value, slowest))
+        rows.append((str(k), point.type, str(point.unstable), shown, value, slowest))
     unit = "steps" if found.equilibria and found.equilibria[0].is_discrete else "time"
-    header = ("point", "type", "unstable directions", "norm", "leading eigenvalue", f"slowest mode ({unit})")
+    header = ("point", "type", "unstable directions", "state", "leading eigenvalue", f"slowest mode ({unit})")
     ending = "Proved: there are no others." if found.complete else f"There may be others: {found.reason}."
     document = {"model": model, "complete": found.complete, "reason": found.reason, "box": box, "points": points}
     text = f"{printable(model)}: {len(found.equilibria)} {'equilibrium' if len(points) == 1 else 'equilibria'}"
