@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from stability.errors import ConfigurationError
 from stability.kernel.systems.execution import FORMATS
 
 from .tensors import state_leaves
@@ -52,7 +54,7 @@ def computed_error(layer: Any, format: str) -> float:
 
     Returns:
         Largest difference from the matrices in float64, relative to the largest entry of each, with a factor of two for
-        other libraries; zero for stored matrices.
+        other libraries; zero for stored matrices. A narrower format adds the error of a layer that is cast to it.
     """
     stored = {t.untyped_storage().data_ptr() for t in (*layer.parameters(), *layer.buffers())}
     if all(m.untyped_storage().data_ptr() in stored for m in _run_weights(layer)):
@@ -61,12 +63,17 @@ def computed_error(layer: Any, format: str) -> float:
     unit = FORMATS["float64" if wide else "float32"].unit
     with torch.no_grad():
         exact = _run_weights(copy.deepcopy(layer).double())
-        found = _run_weights(copy.deepcopy(layer).to(torch.float64 if wide else torch.float32))
-    errors = [
-        float((computed.to(matrix.dtype) - matrix).abs().max() / matrix.abs().max().clamp(min=1e-300))
-        for computed, matrix in zip(found, exact)
-    ]
-    return 2.0 * max(*errors, 2.0 * unit) + (FORMATS[format].unit if FORMATS[format].unit > unit else 0.0)
+
+        def error(dtype: torch.dtype) -> float:
+            found = _run_weights(copy.deepcopy(layer).to(dtype))
+            errors = [(a.to(b.dtype) - b).abs().max() / b.abs().max().clamp(min=1e-300) for a, b in zip(found, exact)]
+            return float(max(errors))
+
+        narrow, dtype = FORMATS[format].unit if FORMATS[format].unit > unit else 0.0, getattr(torch, format, None)
+        if narrow and dtype is not None:  # a cast rounds the parameters, from which the matrices are computed
+            with contextlib.suppress(RuntimeError, ConfigurationError):  # torch lacks functions in this format
+                narrow = max(narrow, error(dtype))
+        return 2.0 * max(error(torch.float64 if wide else torch.float32), 2.0 * unit) + narrow
 
 
 def _run_weights(layer: Any) -> list[Tensor]:

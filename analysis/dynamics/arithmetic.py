@@ -22,13 +22,15 @@ from torch import Tensor, nn
 from stability import ExecutionModel
 from stability.certificate import Certificate
 from stability.certification import certify
-from stability.errors import ConfigurationError, UnsupportedError
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.kernel.arithmetic.definiteness import gamma
 from stability.kernel.arithmetic.directed_functions import upper
+from stability.kernel.format.serialization import encode
 from stability.kernel.systems.execution import FORMATS
 from stability.search.as_it_runs import as_model, certify_run
 
 from ...models import SequenceModel
+from ...models.tensors import check_sequence
 from ..drawn import Curve
 from ..results import Record
 from ..unroll import flat_state, only_layer, shaped_state
@@ -106,7 +108,8 @@ class StateRounding:
         bits, _, block = kind.removeprefix("int").partition(":")
         levels, length = 2 ** (int(bits) - 1) - 1, int(block) if block else state.shape[1]
         padded = nn.functional.pad(state, (0, -state.shape[1] % length)).reshape(len(state), -1, length)
-        scale = padded.abs().amax(-1, keepdim=True).clamp(min=1e-37) / levels
+        limits = torch.finfo(state.dtype)
+        scale = (padded.abs().amax(-1, keepdim=True) / levels).clamp(min=limits.smallest_normal * limits.eps)
         ratio = padded / scale
         if self.model.rounding == "stochastic":
             ratio = (ratio + torch.rand(ratio.shape, generator=self.generator, dtype=ratio.dtype)).floor()
@@ -152,6 +155,8 @@ def run_in(
     Raises:
         UnsupportedError: arithmetic that cannot be run here: factors or sums in another format than the results,
             flushed subnormal numbers, or complex numbers in a narrow format.
+        ConfigurationError: ``x`` is no floating-point tensor, or ``certificate`` is about another network.
+        DimensionError: ``x`` has another shape, or is empty.
 
     Example:
         >>> from stability.models import ElmanRNN
@@ -160,8 +165,9 @@ def run_in(
         >>> 0.0 < run.relative < 0.1, run.largest <= run.proved < run.largest + 1e-12
         (True, True)
     """
-    execution = as_model(arithmetic, model)
-    dtype = runnable(execution)
+    execution = as_model(arithmetic, model if arithmetic == "module" else None)
+    dtype, x = runnable(execution), check_sequence(x, only_layer(model).input_size)
+    _require_certificate(certificate, model)
     if execution.rounding == "noise_shaping":
         raise UnsupportedError("noise shaping is for gated linear layers: use gated_run")
     rounded = copy.deepcopy(model)
@@ -171,7 +177,7 @@ def run_in(
     exact_model = copy.deepcopy(model).double().eval()
     try:
         states, outputs = _walk(rounded.to(dtype).eval(), x.to(dtype), StateRounding(execution, seed))
-    except RuntimeError as error:
+    except (RuntimeError, ConfigurationError) as error:
         text = f"torch cannot run this network in {execution.format}, give a format for its state only: {error}"
         raise UnsupportedError(text[:400]) from error
     exact, reference = _walk(exact_model, x.to(dtype).double(), None)
@@ -181,6 +187,22 @@ def run_in(
     bounds = partial(_bounds, certificate, exact_model, x.to(dtype).double(), exact, distances)
     relative = largest / size if size else 0.0
     return ArithmeticRun(distance.numpy(), largest, relative, outputs, reference, bounds)
+
+
+def _require_certificate(certificate: Certificate | None, model: nn.Module) -> None:
+    """Raise an error if a certificate is about another network than the layer of a model.
+
+    Raises:
+        ConfigurationError: it is.
+    """
+    if certificate is None:
+        return
+    if not isinstance(certificate, Certificate):
+        raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
+    words = {"name", "part", "input_low", "input_high"}  # a cell is certified for inputs in a box
+    own, given = (encode(subject) for subject in (only_layer(model).driven(), certificate.subject))
+    if any(own.get(key) != given.get(key) for key in {*own, *given} - words):
+        raise ConfigurationError("certificate must be about this network with these weights: use certify(model)")
 
 
 def _bounds(
@@ -250,7 +272,9 @@ def state_formats(
         ``accuracy``, and ``enough``: True if the bound is at most ``tol``.
 
     Raises:
-        ConfigurationError: a model without logits at the last step, or a tolerance that is not positive.
+        ConfigurationError: a model without logits at the last step, a tolerance that is not positive, or a certificate
+            of another network.
+        DimensionError: ``x`` or ``y`` has another shape, or is empty.
         UnsupportedError: a layer whose output is not its state, such as an LRU: its output map has no bound here.
 
     Example:
@@ -268,8 +292,12 @@ def state_formats(
         raise UnsupportedError(f"the output of {type(model.layer).__name__} is not its state: its logits have no bound")
     if not tol > 0.0:
         raise ConfigurationError(f"tol must be positive, got {tol}")
+    x = check_sequence(x, model.input_size)
+    if not isinstance(y, Tensor) or y.shape != x.shape[:1]:
+        raise DimensionError("y", tuple(x.shape[:1]), tuple(np.shape(y)), "one class for each sequence")
     low, high = (float(x.min()), float(x.max())) if input_box is None else input_box
     known: Certificate = certify(model) if certificate is None else certificate
+    _require_certificate(known, model)
     box = tuple(np.broadcast_to(np.asarray(end, dtype=np.float64), (model.input_size,)) for end in (low, high))
     rows = []
     for asked in formats:

@@ -21,7 +21,7 @@ from stability.errors import UnsupportedError
 from stability.search.as_it_runs import as_model
 
 from ...models.gated_linear.block import GatedLinearBlock
-from ...models.tensors import state_leaves
+from ...models.tensors import check_sequence, state_leaves
 from ..drawn import Curve
 from ..results import Record
 from .arithmetic import StateRounding, runnable
@@ -37,6 +37,7 @@ class GatedRun(Record):
     Attributes:
         distance: ``(time, units)`` Euclidean distance of the state of every channel or head, after each step.
         bound: ``(time, units)`` its bound, from the run in the given arithmetic alone. Gates in float64 count as exact.
+            Infinite from the step on at which numbers exceed the format.
         ratio: median over the units of the largest bound over the largest distance.
         relative: median over the units of the largest distance over the largest norm of a state.
     """
@@ -63,6 +64,8 @@ def gated_run(layer: GatedLinearBlock, x: Tensor, arithmetic: str | ExecutionMod
 
     Raises:
         UnsupportedError: a layer of another kind, or with a complex state; arithmetic that cannot be run here.
+        ConfigurationError: ``x`` is no floating-point tensor.
+        DimensionError: ``x`` has another shape, or is empty.
 
     Example:
         >>> from stability.models import Mamba2
@@ -73,6 +76,7 @@ def gated_run(layer: GatedLinearBlock, x: Tensor, arithmetic: str | ExecutionMod
     """
     if not isinstance(layer, GatedLinearBlock) or getattr(layer.mixer, "complex_state", False):
         raise UnsupportedError(f"a gated linear layer with a real state is needed, got {type(layer).__name__}")
+    x = check_sequence(x, layer.input_size, "(time, input)")
     model = as_model(arithmetic, layer)
     dtype = runnable(model)
     narrow, wide = copy.deepcopy(layer).to(dtype).eval(), copy.deepcopy(layer).double().eval()
@@ -81,11 +85,12 @@ def gated_run(layer: GatedLinearBlock, x: Tensor, arithmetic: str | ExecutionMod
         walk = _Walk(narrow.mixer, wide.mixer, u, StateRounding(model, seed))
         found = [walk.step(t) for t in range(len(x))]
     distance, bound, size = (torch.stack(parts).numpy() for parts in zip(*found))
-    bound = bound * (1.0 + 1e-9)
+    bound = np.where(np.isfinite(bound), bound * (1.0 + 1e-9), np.inf)
     most, largest = distance.max(axis=0), size.max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio, relative = np.nanmedian(bound.max(axis=0) / most), np.nanmedian(most / largest)
-    return GatedRun(distance, bound, float(ratio), float(relative))
+        shares = bound.max(axis=0) / most, most / largest
+    ratio, relative = (float(np.median(x[~np.isnan(x)])) if not np.isnan(x).all() else np.nan for x in shares)
+    return GatedRun(distance, bound, ratio, relative)
 
 
 class _Walk:

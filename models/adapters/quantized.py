@@ -46,9 +46,18 @@ def execution_of(module: Any) -> ExecutionModel | None:
 
 
 def refined(model: ExecutionModel, module: Any) -> ExecutionModel:
-    """Return a model of arithmetic with the error of a module's computed weights, and the size of its two biases."""
+    """Return a model of arithmetic with the error of a module's computed weights, and the size of its two biases.
+
+    Raises:
+        UnsupportedError: computed weights without a correct digit.
+    """
     measure = getattr(module, "weight_error", None)
     error = float(measure(model.format)) if callable(measure) else 0.0  # type: ignore[arg-type]
+    if not error < 0.1:
+        raise UnsupportedError(
+            f"the matrices that {type(module).__name__} computes from its parameters are off by {error:.2g} of their "
+            f"largest entry in {model.format}: use float32 operations, and {model.format} for the state only"
+        )
     biases = [
         float(bias.detach().abs().max())
         for part in (module.modules() if isinstance(module, nn.Module) else ())

@@ -79,6 +79,9 @@ def certify_run(
         return "no theorem covers this kind of network yet"
     if box is None and not isinstance(subject, GatedCell):
         return "rounding errors grow with the inputs; set a box of inputs with --input-box LOW HIGH (Python: input_box)"
+    low, high = (getattr(subject, name, None) for name in ("input_low", "input_high"))
+    if box is not None and low is not None and ((box[0] < low) | (box[1] > high)).any():
+        return "the inputs leave the box of the certificate; certify with a box that contains them"
     claims = (certificate.claim, *certificate.claims)
     ellipsoid = next((c.proof.data for c in claims if c.proof is not None and c.proof.kind == "ball"), None)
     proofs = [claim.proof for claim in claims if claim.verdict is Verdict.CERTIFIED and claim.proof is not None]
@@ -299,8 +302,7 @@ def _in_pair_ball(subject: PairwiseSystem, proof: Any, model: ExecutionModel, bo
 
 
 def _cell(cell: GatedCell, proof: Any, model: ExecutionModel, *_: Any) -> list[Attempt]:
-    known = proof.kind in ("interval_jacobian", "interval_lmi")
-    return [partial(_in_wider_box, cell, proof, model)] if known else []
+    return [partial(_in_wider_box, cell, proof, model)] if proof.kind in _PROOFS[2:] else []
 
 
 def _in_wider_box(cell: GatedCell, proof: Any, model: ExecutionModel) -> Found:
@@ -352,8 +354,6 @@ def _box_of_run(cell: GatedCell, model: ExecutionModel, box: Interval) -> Interv
 
 _SEARCHES: Mapping[type, Search] = {DrivenSystem: _driven, PairwiseSystem: _pairs, GatedCell: _cell}
 _PROOFS = ("multiplier_lmi", "pair_norm", "interval_jacobian", "interval_lmi")
-
-
 _IMPLIED: list[Callable[[Any], ExecutionModel | None]] = []
 _REFINED: list[Callable[[ExecutionModel, Any], ExecutionModel]] = []
 

@@ -18,6 +18,7 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.kernel.arithmetic.directed_functions import upper
 from stability.kernel.checks import as_choice
+from stability.kernel.format.fields import require
 from stability.kernel.format.sentences import at_least, exact_text
 
 Array = np.ndarray
@@ -249,7 +250,11 @@ class ExecutionModel:
         Returns:
             ``(n,)`` error of the state that enters the next step, and ``(n,)`` distance of the stored state to it: zero
             without error feedback, else the residual.
+
+        Raises:
+            Refused: noise shaping, whose residual acts outside of the step: an analysis of its own is needed.
         """
+        require(self.rounding != "noise_shaping", "noise shaping is for gated linear layers; set rounding='feedback'")
         unit = FORMATS[self.format].unit
         if self.state in FORMATS:
             kind = FORMATS[self.state]

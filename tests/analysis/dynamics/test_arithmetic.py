@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
 
 from stability import ExecutionModel, certify
 from stability.analysis import run_in, state_formats
-from stability.analysis.dynamics.decisions import logit_change, run_claim
-from stability.errors import ConfigurationError, UnsupportedError
-from stability.models import LRU, LSTM, BoundedGainRNN, ContractingRNN, RotRNN, SequenceModel
+from stability.analysis.dynamics.decisions import decision_margin, logit_change, run_claim
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
+from stability.models import GRU, LRU, LSTM, AntisymmetricRNN, BoundedGainRNN, ContractingRNN, RotRNN, SequenceModel
+from stability.search.as_it_runs import certify_run
 
 STATES = ("float64", "float32", "bfloat16", "int8", "int8:4", "int8 stochastic", "int6 feedback")
 
@@ -50,6 +53,16 @@ def test_errors_of_computed_weights_cover_those_of_the_inputs():
         exact = network.V if hasattr(network, "V") else network.F
         error = np.abs(V.detach().double().numpy() - exact).max() / np.abs(exact).max()
         assert 0.0 < 2.0 * error <= layer.weight_error("float32") < 1e-4
+    layer = AntisymmetricRNN(2, 3)
+    with torch.no_grad():  # a cast rounds the two parameters whose difference is a weight
+        layer.M_W.copy_(10.0 + torch.linspace(0.0, 5.1, 9).reshape(3, 3))
+    exact, cast = (deepcopy(layer).to(dtype).matrices()["W"].double() for dtype in (torch.float64, torch.bfloat16))
+    error = float(((exact - cast).abs().max() / exact.abs().max()).detach())
+    assert 2.0**-7 < error <= layer.weight_error("bfloat16")
+    with torch.no_grad():
+        layer.M_W.copy_(10.0 + torch.linspace(0.0, 0.2, 9).reshape(3, 3))
+    with pytest.raises(UnsupportedError):
+        certify(layer, arithmetic="bfloat16", input_box=(-1.0, 1.0))
 
 
 def test_more_bits_have_smaller_bounds_and_errors(model):
@@ -76,8 +89,19 @@ def test_the_margin_of_decisions_is_what_the_proved_distance_of_states_does_to_l
     one, two = (float(x.norm(dim=-1).max()) * distance for x in (slopes, slopes[:, None] - slopes))
     assert one <= change.logit < 1.001 * one
     assert two <= change.difference < 1.001 * two
-    coarser = logit_change(model.float(), certificate, run_claim(certificate))  # a head that rounds, too
-    assert coarser.difference - two > 2.0**-22 * float(model.head.weight.detach().norm(dim=1).max()) * distance
+
+
+def test_no_logit_of_a_run_in_a_narrow_format_leaves_its_bound():
+    torch.manual_seed(0)
+    model = SequenceModel(ContractingRNN(3, 16, rate=0.5), 4)
+    torch.nn.init.normal_(model.head.bias, std=100.0)  # the head rounds its own weights and sums
+    formats = [ExecutionModel("bfloat16"), ExecutionModel("float32", "int8", weights="float16")]
+    table = state_formats(model, torch.rand(50, 10, 3), torch.zeros(50, dtype=torch.long), tol=0.1, formats=formats)
+    assert (table["measured"] <= table["bound"]).all()
+    model.head.weight.data *= 1e6
+    certificate = certify(model, arithmetic="float16", input_box=(-1.0, 1.0))
+    assert decision_margin(SequenceModel(model.layer, 3), certificate) is not None
+    assert decision_margin(model, certificate) is None  # its logits may exceed the largest number
 
 
 def test_a_state_of_several_tensors_is_rounded_as_one():
@@ -87,7 +111,24 @@ def test_a_state_of_several_tensors_is_rounded_as_one():
     assert 0.0 < fine < coarse
 
 
+def test_a_certificate_bounds_a_run_of_its_network_with_inputs_in_its_box_only():
+    torch.manual_seed(0)
+    layer, x = GRU(2, 3), torch.rand(2, 5, 2)
+    for parameter in layer.parameters():
+        parameter.data *= 0.3
+    certificate, ends = certify(layer, input_box=(-1.0, 1.0)), np.ones(2)
+    proved = [certify_run(certificate, ExecutionModel(), (-most * ends, most * ends)) for most in (1.0, 1.1)]
+    assert [isinstance(claim, str) for claim in proved] == [False, True]
+    assert run_in(layer, 9.0 * x, "int8", certificate=certificate).proved < 1.0
+    parameter.data += 0.1
+    with pytest.raises(ConfigurationError):
+        run_in(layer, x, "int8", certificate=certificate)
+
+
 def test_what_cannot_run_or_be_compared_is_refused(model):
+    for wrong in (torch.rand(2, 0, 2), torch.rand(5, 2), torch.rand(2, 5, 3)):
+        with pytest.raises(DimensionError):
+            run_in(model, wrong, "int8")
     x, y = torch.rand(2, 5, 2), torch.zeros(2, dtype=torch.long)
     with pytest.raises(UnsupportedError):
         run_in(model, x, ExecutionModel(factors="tf32"))

@@ -35,6 +35,18 @@ def test_runs_stay_within_running_bound_and_claim(kind) -> None:
             assert run.ratio < (1.1 if model.rounding == "feedback" else 5.0), model
 
 
+def test_a_zero_state_and_numbers_beyond_the_format() -> None:
+    torch.manual_seed(0)
+    layer, model = ElmanRNN(2, 4), ExecutionModel("float16", "int8")
+    with torch.no_grad():
+        layer.bias.zero_()
+    assert run_in(layer, torch.zeros(1, 3, 2), model).largest == 0.0
+    large = Mamba2(2, 8)
+    with torch.no_grad():
+        large.mixer.in_proj.weight.mul_(1e5)
+    assert np.isposinf(gated_run(large, torch.randn(5, 2), model).bound).all()
+
+
 def test_layers_and_arithmetic_that_cannot_be_run_here_are_refused() -> None:
     x, shaped = torch.zeros(2, 2), ExecutionModel("int8", rounding="noise_shaping")
     for layer, model in (

@@ -165,6 +165,8 @@ def test_claims_of_more_are_refused(name) -> None:
         if change.get("arithmetic", {}).get("ulps") == 64.0 and name in WITHOUT_FUNCTIONS:
             continue
         assert not verify_claim(subject, remade(subject, claim, data=change, **value)).valid, change
+    shaped = {**data["arithmetic"], "state": "int16", "rounding": "noise_shaping"}  # has another error equation
+    assert not verify_claim(subject, remade(subject, claim, data={"arithmetic": shaped, "bound": 1e9}, value=1e9)).valid
     finer = {**data, "arithmetic": {**data["arithmetic"], "ulps": 0.5}}
     assert not verify_claim(
         subject, replace(claim, proof=replace(claim.proof, data=finer))
