@@ -33,7 +33,8 @@ from stability.kernel.format.claims import Verdict
 from stability.kernel.systems.gated_cell import GatedCell
 from stability.models import GRU, LSTM, ElmanRNN
 from stability.models.gated_linear.block import GatedLinearBlock
-from stability.search.as_it_runs import certify_run, gated_run_claim
+from stability.search.as_it_runs import certify_run
+from stability.search.gated_runs import gated_run_claim
 from stability.systems import DrivenSystem, InputBox, LureSystem, PairwiseSystem
 from tests.stability.worst_rounding import largest_distance
 

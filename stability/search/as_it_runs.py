@@ -24,7 +24,6 @@ from stability.kernel.systems.gated_cell import GatedCell
 from stability.kernel.systems.gated_linear import GatedLinearLayer
 from stability.kernel.systems.pairwise import PairwiseSystem
 from stability.kernel.theorems.as_it_runs import AsItRuns, displacement, norm_of_entries, reached_entries, run_bound
-from stability.kernel.theorems.gated_linear_bounds import slowest_decays
 from stability.kernel.theorems.gated_runs import run_of
 from stability.kernel.theorems.multiplier_lmi import check_lmi
 from stability.kernel.theorems.runs_of_layers import (
@@ -36,6 +35,7 @@ from stability.kernel.theorems.runs_of_layers import (
 )
 from stability.kernel.theorems.step_errors import cell_step_error, stays_in_box
 from stability.proposals import accepted_claim
+from stability.search.gated_runs import ALLOWANCE, ROUNDS, gated_run_claim
 
 Array = np.ndarray
 Data = dict[str, Any]
@@ -46,11 +46,6 @@ Search = Callable[..., list[Attempt]]
 """Attempts for one proof of contraction: one for each kind of set that may hold the computed states."""
 SETTLING = 2000
 """Largest number of steps under the middle of the input box; the last state is the center of the ball of states."""
-ROUNDS = 60
-ALLOWANCE = 1.0 + 1e-9
-"""Factor of stated over computed numbers: a checker may sum in another order."""
-SLACK = 1e-3
-"""Share by which the stated distances of a gated linear layer exceed the errors of its steps."""
 SLOWER = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.6)
 """Shares of ``1 - rate`` that a proof may lose in the wider box of the computed states."""
 
@@ -134,32 +129,6 @@ def with_run(
         meta = {**certificate.meta, **({"as_it_runs": found} if found else {})}
         return replace(certificate, meta=meta)
     return replace(certificate, claims=(*certificate.claims, found))
-
-
-def gated_run_claim(layer: GatedLinearLayer, model: ExecutionModel) -> Claim | str:
-    """Return the claim about a run of a gated linear layer, or the reason why there is none.
-
-    The stated distances are a fixed point of the errors that they allow, from below, and the second step tightens them.
-    """
-    try:
-        run = run_of(layer, model)
-    except Refused as reason:
-        return str(reason)
-    units = np.zeros(len(run.states))
-    for _ in range(ROUNDS):
-        found = _guarded(lambda units=units: run.errors(units))
-        if found is None:
-            break
-        if (found[0] * ALLOWANCE <= units).all():
-            data = {"arithmetic": model.payload(), "units": units, "bound": found[1] * ALLOWANCE}
-            return accepted_claim(layer, "as_it_runs_gated", data) or "the check of the proof refuses it"
-        units = found[0] * (1.0 + SLACK)
-    slowest = slowest_decays(layer)
-    unit, room = int(slowest.argmax()), max(float(-np.expm1(slowest.max())), 0.0)
-    return (
-        f"the decay of {layer.unit} {unit} may come within {room:.2g} of 1, so errors of steps in {model.format} on a "
-        f"state in {model.state} need not fade; try more bits, inputs in a box, or floors (stability repair)"
-    )
 
 
 def _guarded(attempt: Callable[[], Any]) -> Any:

@@ -38,7 +38,7 @@ from stability.kernel.theorems.gated_linear_bounds import (
     most_forgotten,
     slowest_decays,
 )
-from stability.search.as_it_runs import gated_run_claim
+from stability.search.gated_runs import gated_run_claim
 from stability.search.periodic_growth import growing_periods
 
 ALLOWANCE = 1e-9

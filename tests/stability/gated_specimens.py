@@ -9,8 +9,8 @@ from gated_runs import layers, rwkv7
 
 from stability.kernel.format.claims import Claim
 from stability.kernel.systems.execution import ExecutionModel
-from stability.search.as_it_runs import gated_run_claim
 from stability.search.gated_linear import layer_claims
+from stability.search.gated_runs import gated_run_claim
 from stability.systems import (
     Affine,
     ConvexInjection,

@@ -12,7 +12,7 @@ from stability import ExecutionModel, certify, verify
 from stability.kernel.format.claims import Proof
 from stability.kernel.format.theorem_table import RULES, worded
 from stability.kernel.theorems.gated_step_errors import drive_error, gate_error
-from stability.search.as_it_runs import gated_run_claim
+from stability.search.gated_runs import gated_run_claim
 from stability.systems import (
     Affine,
     ConvexInjection,
