@@ -43,7 +43,7 @@ class Format(NamedTuple):
 FORMATS = {
     "float64": Format(2.0**-53, 2.0**-1074, 2.0**-1022, 1.79e308),
     "float32": Format(2.0**-24, 2.0**-150, 2.0**-126, 3.40e38),
-    "tf32": Format(2.0**-11, 2.0**-137, 2.0**-126, 3.40e38),
+    "tf32": Format(2.0**-10, 2.0**-136, 2.0**-126, 3.40e38),  # tensor cores may cut digits off instead of rounding
     "bfloat16": Format(2.0**-8, 2.0**-134, 2.0**-126, 3.38e38),
     "float16": Format(2.0**-11, 2.0**-25, 2.0**-14, 65504.0),
     "float8_e4m3": Format(2.0**-4, 2.0**-10, 2.0**-6, 448.0),

@@ -110,6 +110,15 @@ def test_the_least_accepted_bound_is_just_above_what_a_scalar_run_reaches_in_rat
     assert reached <= Fraction(accepted) <= reached * Fraction(factor)
 
 
+def test_factors_whose_last_digits_are_cut_off_stay_within_the_bound_of_tf32() -> None:
+    cut, most = lambda v: float(np.floor(np.ldexp(v, 11)) / 2**11), 1.0 + 2.0**-10 - 2.0**-23  # for v in [0.5, 1)
+    subject, u, exact, run, model = linear(0.5 * most, 1.0), most, 0.0, 0.0, ExecutionModel(factors="tf32")
+    claim = certify_run(certify(subject, refute=False), model, (-u * np.ones(1), u * np.ones(1)))
+    for _ in range(60):
+        exact, run = 0.5 * most * exact + u, cut(0.5 * most) * 4.0 * cut(run / 4.0) + 2.0 * cut(u / 2.0)
+    assert 0.3 * claim.value < exact - run <= claim.value
+
+
 def test_errors_of_a_step_are_not_below_those_of_rational_steps() -> None:
     rng = np.random.default_rng(1)
     for _ in range(12):
