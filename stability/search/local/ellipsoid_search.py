@@ -193,8 +193,8 @@ def l2_claims(request: Request) -> list[Claim | None]:
                 candidates = [better, first] if better is not first else [first]
             for candidate in candidates:
                 backs = _LONG_BACK if x.shape[1] > _LONG and not is_affine(net) else (0.0, *_STEPS_BACK)
-                shares = backs if epsilon is None else (0.0,)
-                arguments = (classifier, task.x[i], int(y[sample]), candidate, more, shares)
+                backs = backs if epsilon is None else (0.0,)
+                arguments = (classifier, task.x[i], int(y[sample]), candidate, more, backs)
                 claims[sample] = claims[sample] or _accepted(*arguments)
     return claims
 
