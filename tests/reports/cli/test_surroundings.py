@@ -105,7 +105,7 @@ def shell(folder: Path, command: str, **settings: str) -> tuple[int, str, str]:
 
 def beside_progress(err: str) -> str:
     """Standard error without the line that each finished model has where there is no terminal."""
-    return re.sub(r"^\d+/\d+ [^\n]*: ended after [^\n]*\n", "", err, flags=re.MULTILINE)
+    return re.sub(r"^\d+/\d+ [^\n]*: finished after [^\n]*\n", "", err, flags=re.MULTILINE)
 
 
 FULL = "stability: error: cannot write the result to standard output: No space left on device\n"

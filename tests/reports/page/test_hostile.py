@@ -238,7 +238,7 @@ def test_a_report_over_hostile_names(
     lines = captured.err.splitlines()  # one a finished model, whatever it is called, and nothing else
     assert len(lines) == len(list((page.parent / "models").iterdir()))
     assert [
-        line for line in lines if not re.fullmatch(r"\d+/\d+ [\w-]+: ended after [\d.]+ m?s(, about .* left)?", line)
+        line for line in lines if not re.fullmatch(r"\d+/\d+ [\w-]+: finished after [\d.]+ m?s(, about .* left)?", line)
     ] == []
     assert sorted(set(Reader(page.read_text(encoding="utf-8")).faults)) == []
     for folder in (page.parent / "models").iterdir():
