@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("stability", "models", "analysis", "reports")
 SOLVERS = {"cvxpy", "scs", "clarabel", "cvxopt"}
 FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if "__pycache__" not in path.parts)
-BUDGET = {"stability": 25_500, "stability/kernel": 11_200, "models": 9_100, "analysis": 12_215, "reports": 8_170}
+BUDGET = {"stability": 25_500, "stability/kernel": 11_200, "models": 9_100, "analysis": 12_215, "reports": 8_172}
 """Most lines of code without docstrings, comments and blanks. A change of a number needs a reason in its commit."""
 WITHOUT_CIRCLES = LAYERS
 """Layers in which no files and no folders import each other in a circle."""

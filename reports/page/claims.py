@@ -176,8 +176,7 @@ def covered(model: ModelRecord) -> str:
 
 def _covered_run(model: ModelRecord) -> list[str]:
     """Return the proved distance of a run in finite precision, as a share of the states, and what it changes."""
-    summary = model.certificate or {}
-    run, meta = run_claim(summary), summary.get("meta") or {}
+    run, meta = _useful_run(model), (model.certificate or {}).get("meta") or {}
     if run is None:
         return []
     share = part_of_state(run["value"], (meta.get("rounding") or {}).get("size"))
@@ -188,6 +187,13 @@ def _covered_run(model: ModelRecord) -> list[str]:
     if margin is None:
         return [words]
     return [words, f"decisions with a margin above {bound(margin, 3, up=True)}: rounding does not change them"]
+
+
+def _useful_run(model: ModelRecord) -> Mapping[str, Any] | None:
+    """Return the claim about a run, unless its bound is as large as the measured states, which says nothing."""
+    summary = model.certificate or {}
+    run, size = run_claim(summary), ((summary.get("meta") or {}).get("rounding") or {}).get("size")
+    return None if run is None or (size and run["value"] >= size) else run
 
 
 def _measured_rounding(model: ModelRecord) -> str:
@@ -201,7 +207,7 @@ def _measured_rounding(model: ModelRecord) -> str:
 
 def not_covered(model: ModelRecord) -> str:
     """List the effects and inputs that a proof does not cover."""
-    if run_claim(model.certificate or {}) is None:
+    if _useful_run(model) is None:
         points = ["rounding of a float32 or float64 run" + _measured_rounding(model)]
     else:
         points = ["rounding in other arithmetic or under other inputs"]

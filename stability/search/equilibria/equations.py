@@ -133,6 +133,8 @@ class LureEquation:
 
     def unique(self, point: Array, radius: float) -> bool:
         """Return True if at most one equilibrium lies within the radius of a point in each coordinate."""
+        if self.in_states and self.direct:  # the equation in states leaves out D
+            return False
         ball = Ball(point, np.full(point.shape, radius))
         channels = self.inner[0] @ ball + self.inner[1] if self.in_states else ball
         slope = self.T[0] * activation_slopes(self.name, channels)[None, :]
